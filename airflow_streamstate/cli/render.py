@@ -163,7 +163,7 @@ def status(console: Console, row: Row) -> None:
         "started": f"{start.get('mode')} {start.get('snapshot_id') or ''}".strip(),
         "script": row.get("application"),
         "driver": row.get("driver"),
-        **{f"{name}:": url for name, url in (row.get("links") or {}).items()},
+        **{f"{name}:": url or "open it from Airflow's page" for name, url in (row.get("links") or {}).items()},
         "version": row.get("version_label"),
         "heartbeat": age(row.get("heartbeat_age_seconds")),
         "snapshot": f"{row.get('snapshot_id') or ''} {age(row.get('snapshot_age_seconds'))}".strip(),

@@ -48,6 +48,7 @@ from airflow_streamstate.controller.wait.waiting import MAX_POLL_SECONDS, Report
 from airflow_streamstate.controller.wait.watching import Watching, redacted_event, secrets_in_log
 from airflow_streamstate.errors import (
     DeadlineExceededError,
+    InvalidRequestError,
     StreamNotFoundError,
     UnavailableError,
     UntrustedRecordError,
@@ -430,6 +431,17 @@ class Controller:
             lambda: secrets_in_log(self._context, seen.spec, handle),
             has_ended,
         )
+
+    def opened_page(self, stream_id: str, page: str, deployment_id: str | None = None) -> str:
+        """The URL of a page about a driver for which ``StreamStatus.links`` has none, made for this caller alone: it
+        lets in whoever has it. Raises as ``status`` and ``OpensPages.opened``.
+        """
+        handle = self._observer.observe(stream_id, deployment_id).handle
+        if handle is None:
+            raise InvalidRequestError(
+                "this stream has no driver", stream=stream_id, next_step="See `streamstate status`."
+            )
+        return self._context.launcher.opened(handle, page)
 
     def _log_of(self, handle: LaunchHandle | None, tail_bytes: int) -> Log:
         if handle is None:

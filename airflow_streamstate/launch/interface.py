@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from airflow_streamstate.errors import MalformedMessageError
+from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError
 from airflow_streamstate.protocol.codec import FieldError, fields_json, read_fields
 
 if TYPE_CHECKING:
@@ -157,6 +157,16 @@ class LaunchHandle(_Plain):
     refused: str = ""
 
 
+def no_page(handle: LaunchHandle, page: str) -> InvalidRequestError:
+    """The error of a page that a driver does not have."""
+    return InvalidRequestError(
+        "the launcher of this driver makes no such page",
+        launcher=handle.launcher,
+        page=page[:100],
+        next_step="Use the links that `streamstate status` names.",
+    )
+
+
 def describe_place(handle: LaunchHandle) -> str:
     """Where a driver runs, for people: the launcher, and the texts of its handle that name a place."""
     named = (f"{name} {handle.data[name]}" for name in _PLACE_FACTS if handle.data.get(name))
@@ -271,7 +281,10 @@ class Launcher(Protocol):
         """The last bytes of the driver's output; "" for none."""
 
     def links(self, handle: LaunchHandle) -> Mapping[str, str]:
-        """Pages about the driver by what they show ("Spark UI", "YARN application", …): URLs. {} for none."""
+        """Pages about the driver by what they show ("Spark UI", "YARN application", …): URLs. {} for none.
+
+        "" in place of a URL: whoever has it is let in, so that it is made for the person who asks (``OpensPages``).
+        """
 
     def forget(self, handle: LaunchHandle) -> None:
         """Remove what a cluster keeps of a driver that has ended; nothing of one that may run. May be repeated.
@@ -280,4 +293,17 @@ class Launcher(Protocol):
 
         Raises:
             UnavailableError: it cannot be removed now.
+        """
+
+
+@runtime_checkable
+class OpensPages(Protocol):
+    """A launcher with pages that let in whoever has their URL: it is made for one person, and never recorded."""
+
+    def opened(self, handle: LaunchHandle, page: str) -> str:
+        """The URL of a page that ``links`` names, made now.
+
+        Raises:
+            InvalidRequestError: there is no such page.
+            UnavailableError: it cannot be made now.
         """

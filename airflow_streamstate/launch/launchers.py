@@ -22,6 +22,8 @@ from airflow_streamstate.launch.interface import (
     LaunchPlace,
     LaunchRequest,
     LaunchStatus,
+    OpensPages,
+    no_page,
 )
 from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.launch.recorded import check_launch
@@ -131,6 +133,13 @@ class Launchers:
 
     def links(self, handle: LaunchHandle) -> Mapping[str, str]:
         return self.named(handle.launcher).links(handle) if self.knows(handle) else {}
+
+    def opened(self, handle: LaunchHandle, page: str) -> str:
+        """As ``OpensPages.opened``."""
+        launcher = self.named(handle.launcher) if self.knows(handle) else None
+        if not isinstance(launcher, OpensPages):
+            raise no_page(handle, page)
+        return launcher.opened(handle, page)
 
     def forget(self, handle: LaunchHandle) -> None:
         if self.knows(handle):

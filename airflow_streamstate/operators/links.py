@@ -21,6 +21,9 @@ PAGE = "/plugin/streamstate/streamstate/streams"
 """The stream's page below Airflow's address, by the routes of the plugin: the view, the app, the app's own path."""
 
 
+OPEN = "/streamstate/api/open"
+"""What leads to a page about a driver whose address is made for the user who asks (``page.app``)."""
+
 QUERY_NAMES: Mapping[str, str] = {
     "deployment_id": "deployment",
     "upgrade_id": "upgrade",
@@ -37,11 +40,21 @@ def page_url(conn_id: str, stream_id: str, part: str = "", ids: Mapping[str, str
         part: the tab to open; "" for the first.
         ids: of what is to be shown, by the names of ``QUERY_NAMES``; what is not named is the current one.
     """
-    base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
-    page = f"{base}{PAGE}/{quote(conn_id, safe='')}/{quote(stream_id, safe='')}"
+    page = f"{_base()}{PAGE}/{quote(conn_id, safe='')}/{quote(stream_id, safe='')}"
     asked = {word: (ids or {})[name] for name, word in QUERY_NAMES.items() if (ids or {}).get(name)}
     query = f"?{urlencode(asked)}" if asked else ""
     return f"{page}{query}#{part}" if part else f"{page}{query}"
+
+
+def _base() -> str:
+    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+
+
+def _open_url(conn_id: str, stream_id: str, page: str, ids: Mapping[str, str] | None) -> str:
+    """Without what lets anybody in: an XCom is read by every user who may see the DAG."""
+    asked = {"conn_id": conn_id, "stream_id": stream_id, "page": page}
+    deployment_id = (ids or {}).get("deployment_id")
+    return f"{_base()}{OPEN}?{urlencode({**asked, **({'deployment_id': deployment_id} if deployment_id else {})})}"
 
 
 class StreamLink(BaseOperatorLink):
@@ -96,7 +109,7 @@ def links_of(
     """The links of a task, by the keys of their XComs.
 
     Args:
-        pages: the launcher's pages about the driver, as ``StreamStatus.links``.
+        pages: the launcher's pages about the driver, as ``StreamStatus.links``; "" for one that is made on a click.
         ids: of what the task has acted on, by the names of ``QUERY_NAMES``.
     """
     first = "upgrades" if (ids or {}).get("upgrade_id") else ""
@@ -107,4 +120,6 @@ def links_of(
         SnapshotLink().xcom_key: page_url(conn_id, stream_id, "snapshots", ids),
     }
     spark_ui = pages.get(SparkUILink.name)
-    return found if spark_ui is None else {**found, SparkUILink().xcom_key: spark_ui}
+    if spark_ui is None:
+        return found
+    return {**found, SparkUILink().xcom_key: spark_ui or _open_url(conn_id, stream_id, SparkUILink.name, ids)}

@@ -16,7 +16,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -187,6 +187,21 @@ def _add_reads(app: FastAPI, homes: HomesOnPage, shared: SharedParts) -> None:
         conn_ids = homes_of(user)
         seen = [homes.home(conn_id).seen().to_json() for conn_id in conn_ids]
         return {"homes": seen, "is_refused": not conn_ids and bool(page_conn_ids())}
+
+    @app.get("/api/open")
+    def opened(
+        user: GetUserDep,
+        conn_id: str = "",
+        stream_id: str = "",
+        page: Annotated[str, Query(max_length=100)] = "",
+        deployment_id: str | None = None,
+    ) -> Response:
+        """Leads to a page about the driver whose address lets in whoever has it: made for this user, kept nowhere."""
+        need_home(user, conn_id)
+        need_task_logs(user, conn_id)
+        wanted = deployment_id and check_id(deployment_id, "deployment id")
+        url = homes.home(conn_id).client().opened_page(check_stream_id(stream_id), page, wanted)
+        return RedirectResponse(url, 303, {"Referrer-Policy": "no-referrer"})
 
     @app.get("/api/{name}")
     def part(

@@ -84,7 +84,7 @@ class AzureClient(ObstoreClient):
                 or _said(ENDPOINT_VARIABLES, os.environ)
                 or f"https://{self.account}.blob.core.windows.net"
             ).rstrip("/")
-            check_endpoint(self.endpoint_url)
+            check_endpoint(self.endpoint_url, has_token=not self._key)
             self._store, self._parts_store = self._open(options)
 
     def _open(self, options: AzureOptions) -> tuple[AzureStore, AzureStore]:

@@ -64,7 +64,7 @@ class GCSClient(ObstoreClient):
         config: Any = {"base_url": self.endpoint_url or ENDPOINT_URL}
         limits = client_options(self.endpoint_url, options.connect_timeout_seconds, options.read_timeout_seconds)
         with reported(self, "open"), obstore_errors():
-            check_endpoint(self.endpoint_url)
+            check_endpoint(self.endpoint_url, has_token=self._tokens is not None)
             self._store, self._parts_store = (
                 GCSStore(bucket, config=config, client_options=limits, retry_config=tries, credential_provider=provider)
                 for tries in (TRY_ONCE, TRY_PARTS)

@@ -25,6 +25,7 @@ from obstore.exceptions import BaseError
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.store.base import is_key
 from airflow_streamstate.store.obstore_errors import as_error, classify, failure_in, said_in
+from airflow_streamstate.store.plain_http import is_readable_on_its_way
 from airflow_streamstate.store.server import (
     REQUEST,
     TRIES,
@@ -330,11 +331,18 @@ def client_options(endpoint_url: str | None, connect_timeout_seconds: float, rea
     }
 
 
-def check_endpoint(endpoint_url: str | None) -> None:
+def check_endpoint(endpoint_url: str | None, *, has_token: bool) -> None:
     """Refuse an endpoint with a user or a password, which would show in errors and in Spark's settings.
 
+    Refused is also one to which a token would go in plain text.
+
+    Args:
+        has_token: requests carry one, which is good for everybody who reads it.
+
     Raises:
-        RequestFailure: it has one.
+        RequestFailure: see above.
     """
+    if endpoint_url and has_token and is_readable_on_its_way(endpoint_url):
+        raise RequestFailure(Answer.REFUSED, 0, "PlainHttp", "a token would go over http, where everybody reads it")
     if endpoint_url and "@" in endpoint_url.partition("://")[2].partition("/")[0]:
         raise RequestFailure(Answer.REFUSED, 0, "EndpointWithUser", "the endpoint holds a user or a password")

@@ -157,6 +157,11 @@ _REFUSALS: dict[str, tuple[str, str]] = {
 def _refusal(failure: RequestFailure, service: str) -> tuple[str, str]:
     if failure.code in _REFUSALS:
         return _REFUSALS[failure.code]
+    if failure.code == "PlainHttp":
+        return (
+            f"the endpoint of {service} is plain http on another machine, and a token would go there",
+            "Give an https endpoint, or one on this machine.",
+        )
     if failure.code == "EndpointWithUser":
         return f"the endpoint of {service} holds a user or a password", "Give the endpoint without it."
     if failure.code == NO_CREDENTIALS:

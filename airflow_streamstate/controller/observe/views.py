@@ -224,7 +224,7 @@ class StreamStatus:
         changed_files: a sentence on each file that the running script read and that has other content now.
         remarks: per query, what a person should know of its last start, and of how its sources are read.
         driver: where it runs, by launcher, and why its cluster does not tell whether it does; "" for this machine.
-        links: pages about the driver, by what they show.
+        links: pages about the driver, by what they show; "" for one whose address ``Controller.opened_page`` makes.
         proofs: after a wait for healthy: by query, the batch that it committed, or why none was due.
     """
 

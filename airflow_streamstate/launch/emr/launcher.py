@@ -52,6 +52,7 @@ from airflow_streamstate.launch.interface import (
     LaunchRequest,
     LaunchState,
     LaunchStatus,
+    no_page,
 )
 from airflow_streamstate.launch.recorded import check_launch, check_options, check_same, id_in, untrusted
 from airflow_streamstate.launch.rest import Until, shown
@@ -59,6 +60,7 @@ from airflow_streamstate.protocol.redaction import is_secret_name
 
 KEY_TAG, SCOPE_TAG = "streamstate-launch-key", "streamstate-scope"
 INTENT, RECORD, START = "intent.json", "job-run.json", "start.py"
+SPARK_UI = "Spark UI"
 NAME_CHARACTERS, ENTRY_CHARACTERS = 64, 256
 """Of EMR on EKS; EMR Serverless takes longer ones."""
 MAX_PROPERTIES, MAX_PROPERTY_CHARACTERS = 100, 1024
@@ -126,6 +128,8 @@ class _EmrLauncher(ABC):
     _options: ClassVar[type[EmrOptions]]
     _states: ClassVar[Mapping[str, LaunchState]]
     _success: ClassVar[str]
+    _pages: ClassVar[tuple[str, ...]] = ()
+    """Those that ``opened`` makes."""
 
     def __init__(self, clock: Clock, connect: Connect | None = None) -> None:
         self._clock = clock
@@ -279,11 +283,10 @@ class _EmrLauncher(ABC):
         return tail.decode("utf-8", "ignore")
 
     def links(self, handle: LaunchHandle) -> Mapping[str, str]:
-        options, place, job_run_id = self._named(handle)
-        client = self._client(options, place.conn_id)
+        options, _place, job_run_id = self._named(handle)
         objects = Objects(None, self._logs_uri(options, job_run_id))
         logs = f"https://console.aws.amazon.com/s3/buckets/{objects.bucket}?prefix={objects.prefix}"
-        return {"logs on S3": logs, **self._pages(client, options, job_run_id)}
+        return {"logs on S3": logs, **dict.fromkeys(self._pages, "")}
 
     def forget(self, handle: LaunchHandle) -> None:
         """As ``Launcher.forget``: all that was put on S3 for the driver, but for the name of its run.
@@ -341,11 +344,6 @@ class _EmrLauncher(ABC):
     @abstractmethod
     def _is_drivers_log(self, name: str) -> bool:
         """Whether this object below ``_logs_uri`` is output of the driver."""
-
-    def _pages(self, client: Any, options: Any, job_run_id: str) -> Mapping[str, str]:
-        """More links."""
-        del client, options, job_run_id
-        return {}
 
     def _ask(self, client: Any, options: EmrOptions, job_run_id: str) -> _Run:
         return asked("GetJobRun", lambda: self._run(client, options, job_run_id))
@@ -452,6 +450,7 @@ class EmrServerlessLauncher(_EmrLauncher):
         "CANCELLING": "running",
     }
     _success = "SUCCESS"
+    _pages = (SPARK_UI,)
 
     def _check_place(self, client: Any, options: EmrServerlessOptions) -> None:
         there = {"applicationId": options.application_id}
@@ -505,14 +504,19 @@ class EmrServerlessLauncher(_EmrLauncher):
     def _is_drivers_log(self, name: str) -> bool:
         return "SPARK_DRIVER/" in name and name.rpartition("/")[2].startswith(("stdout", "stderr"))
 
-    def _pages(self, client: Any, options: EmrServerlessOptions, job_run_id: str) -> Mapping[str, str]:
-        """The dashboard, which EMR has from a run's start on; the link is good for an hour."""
-        try:
-            ids = {"applicationId": options.application_id, "jobRunId": job_run_id}
-            answer = asked("GetDashboardForJobRun", lambda: client.get_dashboard_for_job_run(**ids))
-        except StreamStateError:
-            return {}
-        return {"Spark UI": str(answer["url"])} if answer.get("url") else {}
+    def opened(self, handle: LaunchHandle, page: str) -> str:
+        """As ``OpensPages.opened``: the dashboard, which EMR has from a run's start on. The URL is good for an hour."""
+        options, place, job_run_id = self._named(handle)
+        if page not in self._pages or not isinstance(options, EmrServerlessOptions):
+            raise no_page(handle, page)
+        if not self._looked(handle)[1]:
+            raise UnavailableError("the dashboard cannot be made: EMR does not tell of this run", page=page)
+        client = self._client(options, place.conn_id)
+        ids = {"applicationId": options.application_id, "jobRunId": job_run_id}
+        url = asked("GetDashboardForJobRun", lambda: str(client.get_dashboard_for_job_run(**ids)["url"]))
+        if not url.startswith("https://") or not url.isprintable():
+            raise UnavailableError("EMR answers with no address of a dashboard", page=page)
+        return url
 
 
 class EmrOnEksLauncher(_EmrLauncher):

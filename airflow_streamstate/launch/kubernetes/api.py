@@ -16,6 +16,7 @@ import urllib3
 
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.launch.rest import TooSlowError, within
+from airflow_streamstate.store.plain_http import is_readable_on_its_way
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
@@ -102,6 +103,8 @@ class Cluster:
         words = f"?{urlencode(query)}" if query else ""
         try:
             self._client.update_params_for_auth(headers, [], ["BearerToken"])
+            if is_readable_on_its_way(self.url) and any(name.lower() == "authorization" for name in headers):
+                raise ApiError(0, "a token would go over http, where everybody reads it", was_sent=False)
             answer = self._client.rest_client.pool_manager.request(
                 method,
                 f"{self.url}{path}{words}",

@@ -28,13 +28,16 @@ async function answered(address, options) {
   throw new Refused(response.status, { message: detail });
 }
 
-export function read(part, parameters = {}) {
+/** The address of a part of this page. */
+export function partAddress(part, parameters = {}) {
   const address = new URL(`api/${part}`, ROOT);
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== undefined) address.searchParams.set(name, value);
   }
-  return answered(address, {});
+  return address.href;
 }
+
+export const read = (part, parameters) => answered(partAddress(part, parameters), {});
 
 export const airflow = (method, path, body) => answered(new URL(`api/v2/${path}`, AIRFLOW), {
   method,

@@ -1,6 +1,6 @@
 // The page of one stream: what it is doing, its life, and what can be done with it.
 
-import { eachSecond, read, refresh } from "./api.js";
+import { eachSecond, partAddress, read, refresh } from "./api.js";
 import { actButtons } from "./acts.js";
 import { custodyChart, downtimeWords, handoverWaterfall, planChart, timelineChart, waterfall } from "./charts.js";
 import { badge, ended, h, problem, put, putAttribute, table } from "./dom.js";
@@ -300,7 +300,9 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
       }
       put(shownTiles.get(name), value);
     }
-    for (const [name, address] of Object.entries(status.links)) {
+    for (const [name, link] of Object.entries(status.links)) {
+      // Without an address the page is made for the user who opens it.
+      const address = link || partAddress("open", { ...asked, deployment_id: status.deployment_id, page: name });
       if (shownTiles.has(name) || !/^https?:/.test(address)) continue;
       shownTiles.set(name, null);
       tiles.append(h("div", {}, h("dt", {}, name), h("dd", {}, h("a", { href: address, target: "_blank", rel: "noreferrer" }, "open"))));

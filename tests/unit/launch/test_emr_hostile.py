@@ -12,7 +12,13 @@ import pytest
 
 import airflow_streamstate.launch.emr
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.errors import MalformedMessageError, StreamStateError, UntrustedRecordError
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    MalformedMessageError,
+    StreamStateError,
+    UnavailableError,
+    UntrustedRecordError,
+)
 from airflow_streamstate.launch import rest
 from airflow_streamstate.launch.emr import client as emr_client
 from airflow_streamstate.launch.emr.client import Objects, new_client
@@ -76,7 +82,6 @@ def test_a_server_that_does_not_end_leaves_the_driver_unknown(kind: type[_EmrLau
         launcher, handle = launcher_of(kind), handle_of(kind, server.url)
         assert launcher.status(handle).state == "unknown"
         assert launcher.kill(handle, 0.0).state == "unknown"
-        assert "Spark UI" not in launcher.links(handle)
         with pytest.raises(StreamStateError):
             launcher.logs(handle, 1000)
         with pytest.raises(StreamStateError):
@@ -163,6 +168,33 @@ def test_the_run_of_another_launch_is_neither_told_nor_cancelled(kind: type[_Emr
         assert len(server.paths) == asked + 1, "a run of another launch was cancelled"
         launcher.forget(handle)
         assert not [path for path in server.paths if "launches" in path]
+
+
+def test_the_address_that_lets_anybody_in_is_made_when_it_is_opened() -> None:
+    """Links, which are recorded and shown, name the page alone; EMR on EKS has none."""
+    run = {"jobRunId": "00run", "state": "RUNNING", "createdAt": 1_700_000_000}
+    kind = EmrServerlessLauncher
+
+    def opened(url: str, tags: dict[str, str], page: str = "Spark UI") -> str:
+        told = {"/jobruns/00run": {"jobRun": {**run, "tags": tags}}, "/dashboard": {"url": url}}
+        with hostile_server(answering(told)) as server:
+            launcher, handle = launcher_of(kind), handle_of(kind, server.url)
+            assert launcher.links(handle)["Spark UI"] == ""
+            assert server.paths == []
+            return launcher.opened(handle, page)
+
+    own = {"streamstate-launch-key": KEY, "streamstate-scope": SCOPE}
+    assert opened("https://dash.example/?token=t", own) == "https://dash.example/?token=t"
+    for url, tags in (
+        ("http://dash.example/", own),
+        ("javascript:alert(1)", own),
+        ("https://dash.example/", {**own, "streamstate-launch-key": "d-0002-a0001"}),
+    ):
+        with pytest.raises(UnavailableError):
+            opened(url, tags)
+    with pytest.raises(InvalidRequestError, match="makes no such page"):
+        opened("https://dash.example/", own, "Other")
+    assert "Spark UI" not in launcher_of(EmrOnEksLauncher).links(handle_of(EmrOnEksLauncher, "https://aws.example"))
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_cut_off(act: object) -> None
 
 
 def test_an_endless_answer_is_read_to_the_limit_only() -> None:
+    """It never fills the memory."""
     with hostile_server(endless) as server:
         assert "more than 1000 bytes" in reason_of(server.url, at_most=1000)
 

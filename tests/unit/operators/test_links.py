@@ -38,6 +38,13 @@ def test_a_page_of_the_launcher_is_a_link_of_its_own() -> None:
     assert found["_link_PlanReportLink"].endswith("/streams/home/flights#plan")
 
 
+def test_a_page_that_lets_anybody_in_is_no_xcom() -> None:
+    """The link leads to what makes the address for the user who clicks, if that user may read logs of tasks."""
+    found = links_of("home", "flights", {"Spark UI": ""}, {"deployment_id": "d-0002"})
+    wanted = "/streamstate/api/open?conn_id=home&stream_id=flights&page=Spark+UI&deployment_id=d-0002"
+    assert found["_link_SparkUILink"] == wanted
+
+
 def test_the_page_lies_below_the_address_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a base path the link has it, too; and no id leaves its place in the path."""
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://host/airflow/")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.page.app import page_app, static_files
 from airflow_streamstate.page.stream import PARTS
 from support.airflow_streams import NamedHome
@@ -22,6 +23,7 @@ ROUTES = {
     "/static/{name}": [f"static/{name}" for name in static_files()],
     "/api/me": ["api/me"],
     "/api/streams": ["api/streams"],
+    "/api/open": ["api/open"],
     "/api/{name}": [f"api/{name}" for name in PARTS],
 }
 """Every route of the page, with each address that it has. A new one belongs here, so that its rights are tried."""
@@ -58,7 +60,7 @@ def test_nothing_of_a_home_is_shown_without_the_right(each: PageSite, address: s
     answer = asked(each, address, user)
     assert STREAM not in answer.text
     assert "boom" not in answer.text or address.startswith("static/")
-    if address.removeprefix("api/") in PARTS:
+    if address.removeprefix("api/") in {*PARTS, "open"}:
         assert answer.status_code == 403
         assert answer.json()["error"]["message"] == "you may not see this home"
         assert "the right to read the connection of this home" in answer.json()["error"]["next_step"]
@@ -105,6 +107,28 @@ def test_a_home_with_a_dag_is_seen_by_the_readers_of_that_dag(
         assert asked(each, f"api/{part}", user).status_code == 403
     assert seen_homes(each, "reader of flights") == [CONN_ID]
     assert seen_homes(each, "reader of both") == [OTHER_CONN_ID]
+
+
+def test_a_page_that_lets_anybody_in_is_opened_for_those_who_may_read_logs(
+    each: PageSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a redirect that no store of the browser keeps; a driver without such a page is said to have none."""
+
+    def opened(_self: Controller, stream_id: str, page: str, deployment_id: str | None = None) -> str:
+        return f"https://dashboard.example/{stream_id}?{page}&{deployment_id}"
+
+    def open_as(user: str, conn_id: str = CONN_ID) -> Any:
+        return each.get("api/open", user, conn_id=conn_id, stream_id=STREAM, page="Spark UI")
+
+    assert "this stream has no driver" in open_as("reader of one").text
+    monkeypatch.setattr(Controller, "opened_page", opened)
+    answer = open_as("reader of one")
+    assert answer.status_code == 303
+    assert answer.headers["Location"].startswith(f"https://dashboard.example/{STREAM}?Spark")
+    assert (answer.headers["Cache-Control"], answer.headers["Referrer-Policy"]) == ("no-store", "no-referrer")
+    for user in ("reader without logs", "viewer", "reader of taxis"):
+        assert (open_as(user).status_code, "dashboard" in open_as(user).text) == (403, False)
+    assert open_as("reader of one", OTHER_CONN_ID).status_code == 403
 
 
 def test_a_part_that_was_read_for_one_user_is_not_shown_to_another(each: PageSite) -> None:

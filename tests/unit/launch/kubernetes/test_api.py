@@ -126,6 +126,13 @@ def test_a_server_that_hangs_is_unknown(trouble: Trouble, kubeconfig: Path, monk
     assert "does not answer" in found.reason
 
 
+def test_a_token_goes_to_no_other_machine_in_plain_text(tmp_path: Path) -> None:
+    """Over http everybody on the way reads it, and may use it."""
+    handle = _handle(_kubeconfig(tmp_path, "http://cluster.example:8080"))
+    status = KubernetesLauncher(SYSTEM_CLOCK).status(handle)
+    assert (status.state, "a token would go over http" in status.reason) == ("unknown", True)
+
+
 @pytest.mark.parametrize(
     ("get", "post", "error"),
     [
