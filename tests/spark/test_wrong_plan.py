@@ -105,14 +105,33 @@ def test_a_deploy_by_another_rule_is_refused_and_the_version_before_comes_back(d
 
 
 @pytest.mark.named
-@pytest.mark.parametrize("job", ["count_by_origin", "count_by_origin_v2", "count_by_route", "mean_by_origin"])
-def test_no_example_job_is_refused_when_it_starts_again(empty: Desk, job: str) -> None:
-    """Law 17: after a stop, by ``resume`` and by ``deploy``."""
-    flights = Flights(empty.base / "flights", pieces=5)
+@pytest.mark.parametrize(
+    "job", ["count_by_origin", "count_by_origin_v2", "count_by_route", "count_for_customer", "mean_by_origin"]
+)
+def test_no_example_job_is_refused_when_it_starts_again(empty: Desk, monkeypatch: pytest.MonkeyPatch, job: str) -> None:
+    """Law 17: six times each, after a stop: by ``resume``, by ``deploy`` as it is, with other cores, at another pace,
+    and from another folder."""
+    is_for_customer = job == "count_for_customer"
+    flights = Flights(empty.base / "flights", pieces=9)
     flights.feed(2)
-    deploy = ("deploy", "flights", "--app", JOBS / f"{job}.py", "--master", "local[2]", *QUICK, "--timeout", 200,
-              "--", *flights.arguments)  # fmt: skip
-    for again in (deploy, ("resume", "flights", "--timeout", 200), deploy):
-        assert shell(*again).status == 0
+    elsewhere = empty.base / "elsewhere" / f"{job}.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes((JOBS / f"{job}.py").read_bytes())
+    if is_for_customer:
+        monkeypatch.setenv("CUSTOMER_API_KEY", "third")
+        own: tuple[str, ...] = ("--conf", "spark.hadoop.customer.token=second", "--allow-literal-secrets")
+        arguments = (*flights.arguments, "--password", "first")
+    else:
+        own, arguments = (), (*flights.arguments,)
+
+    def deploy(app: Path = JOBS / f"{job}.py", master: str = "local[2]", *more: str) -> tuple[object, ...]:
+        options = ("--app", app, "--master", master, *QUICK, *own, *more, "--timeout", 300)
+        return ("deploy", "flights", *options, "--", *arguments)
+
+    resume = ("resume", "flights", "--timeout", 300)
+    other_pace = deploy(JOBS / f"{job}.py", "local[2]", "--conf", "spark.sql.streaming.pollingDelay=80ms")
+    for again in (deploy(), deploy(), resume, deploy(master="local[1]"), other_pace, resume, deploy(elsewhere)):
+        answer = shell(*again)
+        assert answer.status == 0, answer
         flights.feed()
-        assert shell("stop", "flights", "--timeout", 120).status == 0
+        assert shell("stop", "flights", "--timeout", 200).status == 0

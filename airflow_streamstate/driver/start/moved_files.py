@@ -48,7 +48,7 @@ def moved_source_logs(
             continue
         offset = parse_file_source_offset(end_offsets[number]) if number < len(end_offsets) else None
         found = _times_at(attempt, name, number, known)
-        _Moved(name, known, entries, moves, -1 if offset is None else offset, found).check(
+        MovedSource(name, known, entries, moves, -1 if offset is None else offset, found).check(
             _unread_before(attempt, startable, known, moves)
         )
         times |= found
@@ -87,7 +87,7 @@ def _unread_before(attempt: Attempt, startable: StartableQuery, known: KnownSour
 
 
 @dataclass(frozen=True)
-class _Moved:
+class MovedSource:
     """One source at its new place.
 
     Attributes:
