@@ -55,16 +55,17 @@ class Journal:
         """Every command object, in key order; one listing, one read each."""
         slots = []
         for info in self.cells.polled.list_objects(layout.commands_prefix(self.stream_id, self.deployment_id)):
-            stored = self.cells.store.get(info.key)
-            if stored is None:
-                continue
-            number = layout.number_of(info.key)
+            number, version = layout.number_of(info.key), info.version or f"{info.size_bytes} bytes"
             try:
+                stored = self.cells.stored(info.key)
+                if stored is None:
+                    continue
+                version = stored.version
                 command = from_bytes(stored.body, key=info.key, expected=ALL_COMMANDS)
             except DataError as problem:
-                slots.append(CommandSlot(number, info.key, stored.version, None, problem))
+                slots.append(CommandSlot(number, info.key, version, None, problem))
             else:
-                slots.append(CommandSlot(number, info.key, stored.version, command, None))
+                slots.append(CommandSlot(number, info.key, version, command, None))
         return slots
 
     def write_command(self, command: Command, protocol: int) -> tuple[int, str]:
@@ -115,10 +116,10 @@ class Journal:
             number = layout.number_of(info.key)
             if number is None or number <= after:
                 continue
-            stored = self.cells.store.get(info.key)
-            if stored is None:
-                continue
             try:
+                stored = self.cells.stored(info.key)
+                if stored is None:
+                    continue
                 event = from_bytes(stored.body, key=info.key, expected=ALL_EVENTS)
                 check_owner(event, info.key, stream_id=self.stream_id, deployment_id=self.deployment_id)
             except DataError as problem:

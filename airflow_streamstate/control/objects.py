@@ -18,6 +18,7 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.feed import FeedWriter
 from airflow_streamstate.control.presence import GuardedHome
 from airflow_streamstate.errors import (
+    InvalidRequestError,
     MalformedMessageError,
     ObjectExistsError,
     OutcomeUnknownError,
@@ -31,11 +32,12 @@ from airflow_streamstate.protocol.codec import Message, encoded, from_json, obje
 from airflow_streamstate.protocol.signing import SigningKeys, is_signed
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.retry import Retry
-from airflow_streamstate.store.base import ObjectInfo, Store
+from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject, bounded_get
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+MOST_READ_BACK_BYTES = 64 << 20
 READ_BACK = Retry(tries=5, pause_seconds=0.2, growth=2)
 MOST_REMEMBERED = 1_000
 EDIT_TRIES = 30
@@ -144,7 +146,7 @@ class Cells:
             MalformedMessageError, UnsupportedVersionError: something else lies there (Law 7).
             SignatureError: no controller of this home has signed it.
         """
-        stored = self.store.get(key)
+        stored = self.stored(key, expected.most_bytes)
         if stored is None:
             return None
         plain = object_in(stored.body, key=key)
@@ -153,6 +155,10 @@ class Cells:
         if self._keys is not None and value.is_signed:
             self._keys.check(key, plain)
         return Stored(value, stored.version, stored.modified_at, is_signed(plain))
+
+    def stored(self, key: str, most_bytes: int = Message.most_bytes) -> StoredObject | None:
+        """The bytes under the key; None where there are none. Raises MalformedMessageError: they are too many."""
+        return bounded_get(self.store, key, most_bytes)
 
     def check_may_replace(self, key: str, stored: Stored[AnyMessage]) -> None:
         """Refuse to replace a signed message by one without a signature, which the other controllers would refuse.
@@ -171,7 +177,16 @@ class Cells:
     def _body(self, key: str, value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
         plain = to_json(value, protocol)
         refuse_unreadable(type(value), plain, key)
-        return encoded(self._keys.signed(key, plain) if self._keys is not None and value.is_signed else plain)
+        body = encoded(self._keys.signed(key, plain) if self._keys is not None and value.is_signed else plain)
+        if len(body) > value.most_bytes:
+            raise InvalidRequestError(
+                "this cannot be recorded, since it is too large",
+                key=key,
+                size_bytes=len(body),
+                most_bytes=value.most_bytes,
+                next_step="Give less of what is recorded: shorter arguments, settings or texts; nothing was written.",
+            )
+        return body
 
     def listed(self, info: ObjectInfo, expected: type[AnyMessage], **ids: object) -> AnyMessage | None:
         """As ``value`` of an object that was just listed; a version that the listing tells is read once."""
@@ -270,7 +285,7 @@ class Cells:
 
     def _read_back(self, key: str, unknown: StreamStateError) -> tuple[bytes, str] | None:
         try:
-            stored = READ_BACK.call(self.clock, lambda: self.store.get(key), UnavailableError)
+            stored = READ_BACK.call(self.clock, lambda: self.stored(key, MOST_READ_BACK_BYTES), UnavailableError)
         except UnavailableError as error:
             raise OutcomeUnknownError(
                 "the store did not say whether this write landed, and does not answer now",

@@ -23,11 +23,11 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import encoded, from_bytes, from_json, object_in, to_json
+from airflow_streamstate.protocol.codec import Message, encoded, from_bytes, from_json, object_in, to_json
 from airflow_streamstate.protocol.ids import is_deployment_id, is_id
 from airflow_streamstate.protocol.records import Claim, HomeRecord
 from airflow_streamstate.protocol.signing import SigningKeys
-from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
+from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject, bounded_get
 from airflow_streamstate.store.local import LocalStore
 
 SEEN_SECONDS = 5.0
@@ -195,7 +195,7 @@ class HomePresence:
     def identity(self) -> str | None:
         """As ``record_id``; raises DataError where the record cannot be read or believed."""
         key = layout.home_key()
-        stored = self.home.get(key)
+        stored = bounded_get(self.home, key, Message.most_bytes)
         if stored is None:
             return None
         plain = object_in(stored.body, key=key)
@@ -228,7 +228,7 @@ class HomePresence:
 
     def _read_claim(self, own: Claim) -> Claim | None:
         key = layout.claim_key(own.stream_id, own.deployment_id, own.attempt)
-        stored = self.home.get(key)
+        stored = bounded_get(self.home, key, Message.most_bytes)
         return None if stored is None else from_bytes(stored.body, key=key, expected=Claim)
 
     @contextmanager
@@ -301,6 +301,12 @@ class GuardedHome:
     def get(self, key: str) -> StoredObject | None:
         with self._reading():
             found = self._home.get(key)
+        self._presence.judge(is_absent=found is None)
+        return found
+
+    def get_within(self, key: str, most_bytes: int) -> StoredObject | None:
+        with self._reading():
+            found = bounded_get(self._home, key, most_bytes)
         self._presence.judge(is_absent=found is None)
         return found
 

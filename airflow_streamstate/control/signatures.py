@@ -12,7 +12,7 @@ from airflow_streamstate.protocol.codec import Message, encoded, from_json, obje
 from airflow_streamstate.protocol.ids import is_id
 from airflow_streamstate.protocol.signed_keys import signed_kind
 from airflow_streamstate.protocol.signing import SigningKeys, is_signed
-from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.base import Store, bounded_get
 
 SignatureState = Literal["signed", "older key", "refused", "unreadable"]
 _TELLING = (
@@ -84,22 +84,27 @@ class Signatures:
 
     def look(self, key: str) -> SignedRecord | None:
         """The record under a key that signed records have; None where there is none."""
-        kind, stored = signed_kind(key), self._home.get(key)
-        if stored is None or kind is None:
+        kind = signed_kind(key)
+        if kind is None:
             return None
         plain: Mapping[str, Any] = {}
+        version = ""
         try:
+            stored = bounded_get(self._home, key, Message.most_bytes)
+            if stored is None:
+                return None
+            version = stored.version
             plain = object_in(stored.body, key=key)
             from_json(plain, key=key, expected=Message)
             _check_place(plain, key, kind)
             key_id = self._keys.check(key, plain)
         except SignatureError as error:
-            return SignedRecord(key, kind, "refused", str(error.context["reason"]), plain, stored.version)
+            return SignedRecord(key, kind, "refused", str(error.context["reason"]), plain, version)
         except DataError as error:
             reason = str(error.context.get("reason") or error.message)
-            return SignedRecord(key, kind, "unreadable", reason, plain, stored.version)
+            return SignedRecord(key, kind, "unreadable", reason, plain, version)
         state: SignatureState = "signed" if key_id == self._keys.key_id else "older key"
-        return SignedRecord(key, kind, state, "", plain, stored.version)
+        return SignedRecord(key, kind, state, "", plain, version)
 
     def sign(self, record: SignedRecord) -> bool:
         """Sign what was looked at, byte for byte of its content; False where it has changed since, or is unreadable."""

@@ -331,7 +331,7 @@ class StreamControl:
         """The manifest, or the tombstone in its place."""
         check_id(snapshot_id, "snapshot id")
         key = layout.manifest_key(self.stream_id, snapshot_id)
-        stored = self.cells.store.get(key)
+        stored = self.cells.stored(key, SnapshotSlot.most_bytes)
         if stored is None:
             return None
         value = from_bytes(stored.body, key=key, expected=SnapshotSlot)

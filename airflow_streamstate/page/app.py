@@ -8,6 +8,7 @@ What acts is a run of a DAG: the page's script asks Airflow's public API for it,
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.controller.isolation import of_one_stream
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentNotFoundError,
@@ -32,10 +34,11 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.page.access import NoRightError, homes_of, may_run_dag, need_home, need_task_logs
-from airflow_streamstate.page.homes import HomesOnPage, SharedParts, error_json
-from airflow_streamstate.page.stream import PARTS, Asked
+from airflow_streamstate.page.homes import HomeOnPage, HomesOnPage, error_json
+from airflow_streamstate.page.stream import PARTS, Asked, Part
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
 
+log = logging.getLogger(__name__)
 ACTS: Mapping[str, str] = {
     "stop": "streamstate_stop",
     "drain": "streamstate_drain",
@@ -88,7 +91,7 @@ def page_app(clock: Clock = SYSTEM_CLOCK) -> FastAPI:
     app.exception_handler(HTTPException)(_told_by_fastapi)
     app.exception_handler(RequestValidationError)(_told_of_parameter)
     _add_files(app)
-    _add_reads(app, HomesOnPage(clock), SharedParts(clock))
+    _add_reads(app, HomesOnPage(clock))
     return app
 
 
@@ -172,7 +175,7 @@ def _add_files(app: FastAPI) -> None:
         return Response(body, media_type=STATIC_TYPES[suffix], headers={"Cache-Control": "no-cache"})
 
 
-def _add_reads(app: FastAPI, homes: HomesOnPage, shared: SharedParts) -> None:
+def _add_reads(app: FastAPI, homes: HomesOnPage) -> None:
     # Plain functions: FastAPI runs them in its pool of threads, as they read stores.
 
     @app.get("/api/me")
@@ -230,4 +233,15 @@ def _add_reads(app: FastAPI, homes: HomesOnPage, shared: SharedParts) -> None:
             upgrade_id and check_id(upgrade_id, "upgrade id"),
         )
         key = (name, conn_id, stream_id, *(str(one or "") for one in vars(asked).values()))
-        return shared.get(key, lambda: found.read(home.client(), asked), found.seconds)
+        return home.parts.get(key, lambda: _read(home, found, asked), found.seconds)
+
+
+def _read(home: HomeOnPage, part: Part, asked: Asked) -> dict[str, Any]:
+    client = home.client()
+    try:
+        return part.read(client, asked)
+    except StreamStateError:
+        raise
+    except Exception as error:
+        log.exception("A part of the page of %s cannot be made", asked.stream_id)
+        raise of_one_stream(client.home, error) from error

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # until Python 3.10 not the built-in one
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     StreamNotFoundError,
     StreamStateError,
+    UnavailableError,
 )
 from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -34,6 +35,10 @@ WAIT_SECONDS = 0.25
 NAMES_WAIT_SECONDS = 1.0
 """How long a request waits for the names, before the first look has them."""
 READERS = 8
+"""Threads of one home that read its table, and as many that read parts of its pages: a slow home delays no other."""
+PART_WAIT_SECONDS = 10.0
+MOST_WAITING = 8
+"""Requests that wait for parts of one home; others are told at once that it is being read."""
 MAX_PARTS = 512
 MAX_BATCH_TIMES = 40
 
@@ -84,9 +89,11 @@ class HomeOnPage:
 
     def __init__(self, conn_id: str, clock: Clock = SYSTEM_CLOCK, wait_seconds: float = WAIT_SECONDS) -> None:
         self.conn_id = conn_id
+        self.parts = SharedParts(clock)
         self._clock = clock
         self._wait_seconds = wait_seconds
         self._guard = threading.Lock()
+        self._is_waited_for = False
         self._rows: dict[str, Mapping[str, object]] = {}
         self._read_seconds: dict[str, float] = {}
         self._batch_times: dict[str, deque[BatchTime]] = {}
@@ -113,7 +120,8 @@ class HomeOnPage:
             if self._look is None and (age is None or age >= LOOK_SECONDS):
                 self._look = self._looker.submit(self._look_now)
             look = self._look
-        if age is None:
+        if age is None and not self._is_waited_for:
+            self._is_waited_for = True  # once: a home that does not answer delays the others on the page by that
             self._has_names.wait(NAMES_WAIT_SECONDS)
         if look is not None:
             _wait(look, self._wait_seconds)
@@ -200,33 +208,75 @@ def _wait(look: Future[None], seconds: float) -> None:
 
 @dataclass
 class _Part:
-    guard: threading.Lock = field(default_factory=threading.Lock)
+    reading: Future[Any] | None = None
     read_seconds: float | None = None
-    value: Any = None
 
 
 class SharedParts:
-    """Parts of pages of single streams, each read once in some seconds, however many ask."""
+    """Parts of pages of single streams, each read once in some seconds, however many ask.
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    Parts are read in threads of their own, and few requests wait for them at a time: Airflow's api-server has as many
+    threads for all that it serves as a home that does not answer would hold.
+
+    Args:
+        wait_seconds: how long a request waits for a part that is being read.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, wait_seconds: float = PART_WAIT_SECONDS) -> None:
         self._clock = clock
+        self._wait_seconds = wait_seconds
         self._guard = threading.Lock()
         self._parts: OrderedDict[tuple[str, ...], _Part] = OrderedDict()
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="streamstate-page-part")
+        self._waiting = threading.BoundedSemaphore(MOST_WAITING)
 
     def get(self, key: tuple[str, ...], read: Callable[[], Value], seconds: float) -> Value:
-        """The part of this key, read anew where it is older than ``seconds``; an error is not kept."""
+        """The part of this key, read anew where it is older than ``seconds``; an error is not kept.
+
+        Raises:
+            UnavailableError: it is still being read.
+        """
         with self._guard:
             part = self._parts.setdefault(key, _Part())
             self._parts.move_to_end(key)
             while len(self._parts) > MAX_PARTS:
                 self._parts.popitem(last=False)
-        with part.guard:
-            now = self._clock.monotonic_seconds()
-            if part.read_seconds is None or now - part.read_seconds >= seconds:
-                part.value = read()
-                part.read_seconds = self._clock.monotonic_seconds()
-            value: Value = part.value
-            return value
+            if part.reading is None or self._is_over(part, seconds):
+                part.read_seconds = None
+                part.reading = self._pool.submit(self._read, part, read)
+            reading: Future[Value] = part.reading
+        if not reading.done():
+            self._wait(reading)
+        return reading.result()
+
+    def _is_over(self, part: _Part, seconds: float) -> bool:
+        """Whether a reading has ended, and failed or is too old."""
+        if part.reading is None or not part.reading.done():
+            return False
+        read_seconds = part.read_seconds
+        return read_seconds is None or self._clock.monotonic_seconds() - read_seconds >= seconds
+
+    def _read(self, part: _Part, read: Callable[[], Value]) -> Value:
+        value = read()
+        part.read_seconds = self._clock.monotonic_seconds()
+        return value
+
+    def _wait(self, reading: Future[Any]) -> None:
+        if not self._waiting.acquire(blocking=False):
+            raise _being_read()
+        try:
+            reading.exception(self._wait_seconds)
+        except FutureTimeoutError:
+            raise _being_read() from None
+        finally:
+            self._waiting.release()
+
+
+def _being_read() -> UnavailableError:
+    return UnavailableError(
+        "this part of the page is being read",
+        next_step="Look again in a moment; where it stays so, the home answers slowly or not at all.",
+    )
 
 
 class HomesOnPage:

@@ -31,6 +31,8 @@ class Message:
     """
 
     kind: ClassVar[str] = ""
+    most_bytes: ClassVar[int] = 4 << 20
+    """A larger object is malformed, and is not read."""
     is_digested: ClassVar[bool] = False
     is_signed: ClassVar[bool] = False
     readable_protocol: ClassVar[int] = NEWEST_PROTOCOL

@@ -25,6 +25,9 @@ from airflow_streamstate.protocol.layout import deployment_of_place
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
 from airflow_streamstate.protocol.version import OLDEST_PROTOCOL, PLACED_PROTOCOL
 
+MOST_BYTES = 64 << 20
+"""Some 300,000 files."""
+
 
 @dataclass(frozen=True)
 class FileEntry:
@@ -75,6 +78,8 @@ class QuerySnapshot:
 
 class SnapshotSlot(Message):
     """The object at a manifest's key: a manifest, or the tombstone of an abandoned partial snapshot."""
+
+    most_bytes = MOST_BYTES
 
 
 @message
@@ -150,6 +155,8 @@ class SnapshotManifest(SnapshotSlot):
 @dataclass(frozen=True)
 class SnapshotSeal(Message):
     """The sha256 of every file, by query and path; written some time after the manifest, at low priority."""
+
+    most_bytes = MOST_BYTES
 
     snapshot_id: SnapshotId
     sealed_at: datetime

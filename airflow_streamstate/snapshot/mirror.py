@@ -26,12 +26,13 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import deployment_id_for, order_of
+from airflow_streamstate.protocol.manifest import SnapshotSlot
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.copy import COPY_BATCH_BYTES, COPY_TIMEOUT_SECONDS, CopyProgress
 from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.base import Store, bounded_get
 from airflow_streamstate.store.transfer import PIECE_BYTES, pieces_of, put_pieces
 
 
@@ -114,7 +115,7 @@ def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_ve
     """Put the manifest there, unless the snapshot was removed or the copy was closed meanwhile."""
     key = layout.manifest_key(control.stream_id, snapshot_id)
     control.need_manifest(snapshot_id)
-    stored = control.home.get(key)
+    stored = bounded_get(control.home, key, SnapshotSlot.most_bytes)
     if stored is None:
         raise SnapshotNotFoundError(
             "the snapshot was removed while it was copied",

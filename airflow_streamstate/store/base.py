@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from airflow_streamstate.errors import InvalidRequestError, ObjectMissingError
+from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, ObjectMissingError
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,39 @@ class ReadsRanges(Protocol):
 
     def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
         """So many bytes from ``start`` on, fewer where the object ends before; None where there is no object."""
+
+
+@runtime_checkable
+class ReadsBounded(Protocol):
+    """A store that reads no more of an object than was asked for; ``bounded_get`` does it with every store."""
+
+    def get_within(self, key: str, most_bytes: int) -> StoredObject | None:
+        """As ``bounded_get``."""
+
+
+def bounded_get(store: Store, key: str, most_bytes: int) -> StoredObject | None:
+    """``Store.get`` of an object that others may have written, and that is small where it is what its key says.
+
+    Raises:
+        MalformedMessageError: it is larger; on a disk also where it is no regular file, or outside of the folder.
+    """
+    if isinstance(store, ReadsBounded):
+        return store.get_within(key, most_bytes)
+    found = store.get(key)
+    if found is not None and len(found.body) > most_bytes:
+        raise too_large(key, len(found.body), most_bytes)
+    return found
+
+
+def too_large(key: str, size_bytes: int, most_bytes: int) -> MalformedMessageError:
+    """The error of ``bounded_get``; of an object that grows while it is read, ``size_bytes`` is what was read."""
+    return MalformedMessageError(
+        "this object is larger than one of its kind can be",
+        key=key,
+        size_bytes=size_bytes,
+        most_bytes=most_bytes,
+        next_step="Look who wrote it; restore it from a backup or a mirror.",
+    )
 
 
 @runtime_checkable

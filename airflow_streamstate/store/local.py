@@ -18,12 +18,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import (
     InvalidRequestError,
+    MalformedMessageError,
     ObjectExistsError,
     OutcomeUnknownError,
     ReadOnlyError,
@@ -42,6 +43,7 @@ from airflow_streamstate.store.base import (
     is_key,
     is_plain,
     missing_source,
+    too_large,
 )
 
 LOCK_NAME = f"{TEMPORARY_PREFIX}lock"
@@ -252,6 +254,7 @@ class LocalStore:
     ) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would ask the disk, and follow links
         self._root = str(self.root)
+        self._real_root = self._root
         self._makes_root = makes_root
         self._clock = clock
         self._syncs = FolderSyncs(fsync)
@@ -280,6 +283,50 @@ class LocalStore:
             return None
         body, modified = found
         return StoredObject(key, body, _version_of(body), datetime.fromtimestamp(modified, timezone.utc))
+
+    def get_within(self, key: str, most_bytes: int) -> StoredObject | None:
+        path = self._at(key)
+        with disk_errors("get", key, self.root):
+            found = self._read_regular(path, key, most_bytes)
+        if found is None:
+            return None
+        body, modified = found
+        return StoredObject(key, body, _version_of(body), datetime.fromtimestamp(modified, timezone.utc))
+
+    def _read_regular(self, path: str, key: str, most_bytes: int) -> tuple[bytes, float] | None:
+        """The bytes of a regular file below the root, and when they were written.
+
+        Raises:
+            MalformedMessageError: it is another kind of file, which may block or never end; a link out of the root; or
+                larger.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            raise _no_record(key, "it is a socket or a device") from None
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            status = os.fstat(descriptor)
+            if S_ISDIR(status.st_mode):
+                return None
+            if not S_ISREG(status.st_mode):
+                raise _no_record(key, "it is no regular file")
+            if not self._is_inside(_real_path(descriptor, path)):
+                raise _no_record(key, "it is a link to a file outside of this folder")
+            if status.st_size > most_bytes:
+                raise too_large(key, status.st_size, most_bytes)
+            body = file.read(most_bytes + 1)
+            if len(body) > most_bytes:
+                raise too_large(key, len(body), most_bytes)
+            return body, status.st_mtime
+
+    def _is_inside(self, real_path: str) -> bool:
+        if not real_path.startswith(f"{self._real_root}/"):
+            self._real_root = os.path.realpath(self._root)  # it may be a link that was changed, or a disk mounted since
+        return real_path.startswith(f"{self._real_root}/")
 
     def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
         with disk_errors("get", key, self.root):
@@ -596,10 +643,33 @@ def _names(folder: str, start_of_name: str = "") -> list[str]:
 def _read(path: str | Path) -> tuple[bytes, float] | None:
     """The bytes, and when they were written, in seconds since 1970."""
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see ``_at``
-            return file.read(), os.fstat(file.fileno()).st_mtime
+        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            # As listings do: what is no regular file is no object, and may block or never end.
+            return (file.read(), status.st_mtime) if S_ISREG(status.st_mode) else None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+
+
+def _real_path(descriptor: int, path: str) -> str:
+    """Where an open file is, by any links; a file that was just replaced is where it was."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - see ``_at``
+    except OSError:  # no Linux
+        return os.path.realpath(path)
+
+
+def _no_record(key: str, reason: str) -> MalformedMessageError:
+    return MalformedMessageError(
+        "this object is no record of ours",
+        key=key,
+        reason=reason,
+        next_step="Look who made it, and remove it; restore the record from a backup or a mirror.",
+    )
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _file_size(path: str) -> int | None:

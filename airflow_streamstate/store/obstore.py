@@ -36,6 +36,7 @@ from airflow_streamstate.store.server import (
     GotObject,
     RequestFailure,
     ServerClient,
+    TooLarge,
 )
 from airflow_streamstate.store.transfer import UPLOADS_AT_ONCE, Feed, part_bytes_of
 
@@ -140,8 +141,8 @@ class ObstoreClient(ServerClient):
     def error_of(self, failure: RequestFailure, act: str, key: str, doubtful: bool) -> StreamStateError:
         return as_error(failure, service=self.service, action=act, place=self.uri, key=key, doubtful=doubtful)
 
-    def get(self, name: str) -> GotObject:
-        return self.answered(lambda: self._got(name))
+    def get(self, name: str, most_bytes: int | None = None) -> GotObject:
+        return self.answered(lambda: self._got(name, most_bytes))
 
     def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
         def send() -> bytes:
@@ -268,9 +269,11 @@ class ObstoreClient(ServerClient):
                 return
             yield list(page)
 
-    def _got(self, name: str) -> GotObject:
+    def _got(self, name: str, most_bytes: int | None) -> GotObject:
         with self._asking():
             found = obstore.get(self._store, name)
+            if most_bytes is not None and found.meta["size"] > most_bytes:
+                raise TooLarge(found.meta["size"], most_bytes)
             attributes: Mapping[str, str] = found.attributes
             version = self.version_in(found.meta)
             write_id, written_at = str(attributes.get(self.write_id_name, "")), found.meta["last_modified"]

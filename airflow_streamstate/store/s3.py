@@ -54,6 +54,7 @@ from airflow_streamstate.store.server import (
     RequestFailure,
     ServerClient,
     ServerStore,
+    read_body,
     reported,
     until_answered,
 )
@@ -129,17 +130,18 @@ class S3Client(ServerClient):
             raise RequestFailure(Answer.REFUSED, 0, PLAIN_STS, f"{resolved.sts_endpoint_url} is not HTTPS")
         return s3a_settings(resolved, self.bucket)
 
-    def get(self, name: str) -> GotObject:
+    def get(self, name: str, most_bytes: int | None = None) -> GotObject:
         def send() -> GotObject:
             answer = self._requests.send_once("get_object", Key=name)
-            return GotObject(_body_of(answer), answer["ETag"], _write_id_in(answer), answer.get("LastModified"))
+            body = _body_of(answer, self.clock, most_bytes)
+            return GotObject(body, answer["ETag"], _write_id_in(answer), answer.get("LastModified"))
 
         return self.answered(send)
 
     def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
         def send() -> bytes:
             wanted = f"bytes={start}-{start + size_bytes - 1}"
-            return _body_of(self._requests.send_once("get_object", Key=name, Range=wanted))
+            return _body_of(self._requests.send_once("get_object", Key=name, Range=wanted), self.clock)
 
         return self.answered(send)
 
@@ -238,9 +240,16 @@ def s3_store(
     return ServerStore(client, prefix, upload_part_bytes=upload_part_bytes)
 
 
-def _body_of(answer: Mapping[str, Any]) -> bytes:
-    with boto_errors():
-        return bytes(answer["Body"].read())
+def _body_of(answer: Mapping[str, Any], clock: Clock, most_bytes: int | None = None) -> bytes:
+    body, is_whole = answer["Body"], False
+    try:
+        with boto_errors():
+            found = read_body(body.read, int(answer.get("ContentLength") or 0), clock, most_bytes)
+        is_whole = True
+        return found
+    finally:
+        if not is_whole:
+            body.close()  # and its connection: what is left of it is not waited for
 
 
 def _write_id_in(answer: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ from airflow_streamstate.store.base import (
     check_prefix,
     is_key,
     missing_source,
+    too_large,
 )
 from airflow_streamstate.store.s3a import SparkSettings
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES, in_rounds
@@ -84,6 +85,49 @@ class RequestFailure(Exception):  # noqa: N818 - never leaves this package
     def is_mute(self) -> bool:
         """Whether only its status is known: answers to HEAD have no body."""
         return self.status != 0 and self.code in ("", str(self.status))
+
+
+@dataclass(eq=False)
+class TooLarge(Exception):  # noqa: N818 - never leaves this package
+    """An object is larger than was asked for."""
+
+    size_bytes: int
+    most_bytes: int
+
+
+BODY_SECONDS = 30.0
+"""A body may take so long, and for each ``LEAST_BYTES_PER_SECOND`` of it a second more: a server that sends a byte now
+and then keeps every timeout of a connection, and would hold its reader for ever (Law 6)."""
+LEAST_BYTES_PER_SECOND = 100_000
+_MOST_PIECE_BYTES = 1 << 20
+
+
+def read_body(read: Callable[[int], bytes], size_bytes: int, clock: Clock, most_bytes: int | None = None) -> bytes:
+    """The body of an answer, within a time that its size gives.
+
+    Args:
+        read: gives up to so many bytes, b"" at the end; it waits until it has them.
+        size_bytes: as the server has announced it.
+
+    Raises:
+        TooLarge: it is larger than ``most_bytes``.
+        RequestFailure: the server sends too slowly.
+    """
+    if most_bytes is not None and size_bytes > most_bytes:
+        raise TooLarge(size_bytes, most_bytes)
+    began, within_seconds = clock.monotonic_seconds(), BODY_SECONDS + size_bytes / LEAST_BYTES_PER_SECOND
+    pieces, count, piece_bytes = [], 0, 1
+    # Growing pieces: one that a slow server fills takes about as long as all before it.
+    while piece := read(piece_bytes):
+        pieces.append(piece)
+        count += len(piece)
+        if most_bytes is not None and count > most_bytes:
+            raise TooLarge(count, most_bytes)
+        if clock.monotonic_seconds() - began > within_seconds:
+            reason = f"{count} of {size_bytes} bytes came in {within_seconds:.0f} s"
+            raise RequestFailure(Answer.UNKNOWN, 0, "SlowBody", reason)
+        piece_bytes = min(2 * piece_bytes, _MOST_PIECE_BYTES)
+    return b"".join(pieces)
 
 
 def until_answered(clock: Clock, send: Callable[[], Result]) -> Result:
@@ -169,8 +213,8 @@ class ServerClient(ABC):
         """The settings by which Spark's connector reaches the same place."""
 
     @abstractmethod
-    def get(self, name: str) -> GotObject:
-        """An object with its bytes."""
+    def get(self, name: str, most_bytes: int | None = None) -> GotObject:
+        """An object with its bytes. Raises TooLarge: it has more than ``most_bytes``; None for any number."""
 
     @abstractmethod
     def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
@@ -275,6 +319,10 @@ class ServerStore:
         found = self._get(key)
         return None if found is None else found[0]
 
+    def get_within(self, key: str, most_bytes: int) -> StoredObject | None:
+        found = self._get(key, most_bytes)
+        return None if found is None else found[0]
+
     def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
         name = self._name(key)
         with reported(self.client, "get", key):
@@ -316,11 +364,14 @@ class ServerStore:
                     yield ObjectInfo(key, size_bytes, version)
         self._is_place_seen = True
 
-    def _get(self, key: str) -> tuple[StoredObject, str] | None:
+    def _get(self, key: str, most_bytes: int | None = None) -> tuple[StoredObject, str] | None:
         """The object, and the id of the put that wrote it ("" where another program did)."""
         name = self._name(key)
         with reported(self.client, "get", key):
-            found = self._unless_absent(lambda: self.client.get(name))
+            try:
+                found = self._unless_absent(lambda: self.client.get(name, most_bytes))
+            except TooLarge as larger:
+                raise too_large(key, larger.size_bytes, larger.most_bytes) from None
         if found is None:
             return None
         return StoredObject(key, found.body, found.version, found.modified_at), found.write_id

@@ -100,8 +100,8 @@ class StreamEventTrigger(BaseEventTrigger):
     ) -> tuple[list[StreamEvent], StreamCursor | None]:
         try:
             if cursor is None:
-                return [], await in_pool(controller.stream_events.present, self.stream_id)
-            return await in_pool(controller.stream_events.since, self.stream_id, cursor)
+                return [], await in_pool(controller, controller.stream_events.present, self.stream_id)
+            return await in_pool(controller, controller.stream_events.since, self.stream_id, cursor)
         except StreamNotFoundError:
             return [], cursor or _BEGINNING
         except StreamStateError as error:

@@ -113,7 +113,7 @@ class StreamStateTrigger(BaseTrigger):
         watch = WaitCondition.from_json(self.watch)
         try:
             controller = await controller_of(self.streamstate_conn_id)
-            said = await in_pool(end_watched, controller, self.on_kill_action, watch)
+            said = await in_pool(controller, end_watched, controller, self.on_kill_action, watch)
         except StreamStateError as error:
             self.log.error("The task was ended, and its %s was not ordered: %s", self.on_kill_action, error)  # noqa: TRY400
         else:
@@ -129,7 +129,7 @@ class StreamStateTrigger(BaseTrigger):
         with watcher.turn(watch.stream_id, self.poll_interval_seconds) as turn:
             while (left_seconds := until_seconds - SYSTEM_CLOCK.monotonic_seconds()) > 0:
                 with suppress(StreamStateError):
-                    view = await in_pool(controller.upgrades.view, watch.stream_id, watch.deployment_id)
+                    view = await in_pool(controller, controller.upgrades.view, watch.stream_id, watch.deployment_id)
                     if view.is_over:
                         return
                 turn.begin_look()
@@ -175,7 +175,9 @@ class StreamStateTrigger(BaseTrigger):
                     if left_seconds <= 0:
                         # Of an upgrade a worker looks now and then itself, and knows when the task's own time is over.
                         says = controller.time_to_look if self._goes_on else controller.out_of_time
-                        return EventContent("deadline", watch, error=await in_pool(says, watch, self.deadline_at))
+                        return EventContent(
+                            "deadline", watch, error=await in_pool(controller, says, watch, self.deadline_at)
+                        )
                     await turn.pause(left_seconds)
         except StreamStateError as error:
             return EventContent("over", watch, error=error)
@@ -186,7 +188,7 @@ class StreamStateTrigger(BaseTrigger):
         """The task lives while its trigger looks: else watchers would bring its upgrade to its end."""
         with suppress(StreamStateError), alive.renewed():
             seconds = WAKING_SECONDS + 2 * pause_seconds
-            await in_pool(controller.upgrades.prolong, watch.stream_id, watch.deployment_id, seconds)
+            await in_pool(controller, controller.upgrades.prolong, watch.stream_id, watch.deployment_id, seconds)
 
     @property
     def _goes_on(self) -> bool:
@@ -199,7 +201,7 @@ class StreamStateTrigger(BaseTrigger):
 
     async def _look(self, controller: Controller, watch: WaitCondition) -> WaitResult:
         try:
-            return await in_pool(controller.advance, watch)
+            return await in_pool(controller, controller.advance, watch)
         except StreamStateError as error:
             if not is_retryable(error):
                 raise

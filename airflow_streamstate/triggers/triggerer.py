@@ -1,6 +1,7 @@
-"""What all triggers of one triggerer share: a pool of threads, and for each home one controller and one watcher.
+"""What all triggers of one triggerer share: for each home one controller, one watcher and one bounded pool of threads.
 
-The store is synchronous, so triggers look at it in one bounded pool; the event loop waits for no disk and no network.
+The store is synchronous, so triggers look at it in such a pool; the event loop waits for no disk and no network, and no
+home for another one that is slow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from airflow_streamstate.triggers.watcher import StreamWatcher
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_POOL = ThreadPoolExecutor(max_workers=trigger_threads(), thread_name_prefix="streamstate")
+_OPENING = ThreadPoolExecutor(max_workers=trigger_threads(), thread_name_prefix="streamstate-open")
+_POOLS: WeakKeyDictionary[Controller, ThreadPoolExecutor] = WeakKeyDictionary()
 _MAKING = threading.Lock()
 _IN_PROGRESS: set[asyncio.Task[Any]] = set()  # asyncio itself holds its tasks weakly
 _WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Controller, StreamWatcher]] = WeakKeyDictionary()
@@ -44,7 +46,7 @@ async def controller_of(conn_id: str) -> Controller:
     fetched = await _fetched(conn_id)
     aws_conn_id = aws_conn_id_of(fetched)
     aws = await _fetched(aws_conn_id) if aws_conn_id else None
-    return await in_pool(_controller_of, home_config(fetched, aws))
+    return await _run(_OPENING, _controller_of, home_config(fetched, aws))
 
 
 def watcher_of(controller: Controller) -> StreamWatcher:
@@ -53,7 +55,8 @@ def watcher_of(controller: Controller) -> StreamWatcher:
     found = known.get(controller)
     if found is None:
         supervise = functools.partial(_supervise, controller) if restart_in_triggerer() else None
-        found = known[controller] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, in_pool, supervise)
+        of_home = functools.partial(in_pool, controller)
+        found = known[controller] = StreamWatcher(controller.home.feed_reader(), SYSTEM_CLOCK, of_home, supervise)
     return found
 
 
@@ -69,9 +72,17 @@ def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return task
 
 
-async def in_pool(call: Callable[..., T], *arguments: Any) -> T:
-    """The result of a call that may wait for the store."""
-    return await asyncio.get_running_loop().run_in_executor(_POOL, functools.partial(call, *arguments))
+async def in_pool(controller: Controller, call: Callable[..., T], *arguments: Any) -> T:
+    """The result of a call that may wait for the store of a controller's home; the calls of one home share threads."""
+    with _MAKING:
+        pool = _POOLS.get(controller)
+        if pool is None:
+            pool = _POOLS[controller] = ThreadPoolExecutor(trigger_threads(), thread_name_prefix="streamstate")
+    return await _run(pool, call, *arguments)
+
+
+async def _run(pool: ThreadPoolExecutor, call: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(call, *arguments))
 
 
 async def _fetched(conn_id: str) -> Fetched:
@@ -91,7 +102,7 @@ async def airflow_connection(conn_id: str) -> Fetched:
         AirflowNotFoundException: there is no such connection.
     """
     if not hasattr(Connection, "aextra_dejson"):
-        return await in_pool(_blocking_connection, conn_id)
+        return await _run(_OPENING, _blocking_connection, conn_id)
     connection = await BaseHook.aget_connection(conn_id)
     return Fetched(connection, await connection.aextra_dejson())
 

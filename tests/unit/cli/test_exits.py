@@ -87,10 +87,10 @@ def test_what_a_home_answers_ends_every_verb_by_the_same_rule(
     desk.stream().deploy().runs().stopped()
     (desk.base / "job.py").write_text("runs\n")
 
-    def answers(_store: LocalStore, key: str) -> object:
+    def answers(_store: LocalStore, key: str, _most_bytes: int) -> object:
         raise error("the edge to the disk says so", key=key)
 
-    monkeypatch.setattr(LocalStore, "get", answers)
+    monkeypatch.setattr(LocalStore, "get_within", answers)
     assert shell(*words_of(verb, "flights", desk)).status == exit_status_of(error("it is so"))
 
 

@@ -21,6 +21,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.hooks.streamstate import StreamStateHook, without_airflows_own
 from airflow_streamstate.launch.inherited import inherited
 from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver
 from support.airflow_streams import NamedHome
 from support.fake_clock import FakeClock
@@ -123,14 +124,15 @@ def test_a_look_that_goes_wrong_says_nothing_about_the_stream(
     attempt.drained()
     hook = StreamStateHook(clock=FakeClock(SYSTEM_CLOCK.now()))
     store, failures = hook.home.home, [UnavailableError("no answer")]
-    get = store.get
+    assert isinstance(store, LocalStore)
+    get = store.get_within
 
-    def fails_once(key: str) -> object:
+    def fails_once(key: str, most_bytes: int) -> object:
         if failures:
             raise failures.pop()
-        return get(key)
+        return get(key, most_bytes)
 
-    monkeypatch.setattr(store, "get", fails_once)  # the edge to the network
+    monkeypatch.setattr(store, "get_within", fails_once)  # the edge to the network
     watch = WaitCondition("drained", "flights", attempt.deployment_id)
     assert hook.client.wait(watch, timeout_seconds=10).need_result()["deployment_id"] == "d-0001"
     assert failures == []

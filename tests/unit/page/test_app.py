@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
+from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.page.app import ACTS, HEADERS, static_files
 from airflow_streamstate.page.homes import LOOK_SECONDS, HomeOnPage, SharedParts
@@ -197,12 +199,12 @@ def test_the_names_are_shown_before_the_streams_are_read(named: NamedHome, monke
     (named.base / "home" / "never" / "deployments").mkdir(parents=True)
     asked, may_answer = threading.Event(), threading.Event()
 
-    def late(self: Controller, *args: object, of: object = Controller.status) -> object:
+    def late(self: Controller, *args: object, of: object = Controller.observed) -> object:
         asked.set()
         assert may_answer.wait(WHOLE_LOOK_SECONDS)
         return of(self, *args)  # type: ignore[operator]
 
-    monkeypatch.setattr(Controller, "status", late)
+    monkeypatch.setattr(Controller, "observed", late)
     home = HomeOnPage(CONN_ID, FakeClock(), wait_seconds=0)
     home.seen()
     assert asked.wait(WHOLE_LOOK_SECONDS)
@@ -243,6 +245,24 @@ def test_many_requests_share_one_reading_of_a_part() -> None:
     with pytest.raises(ZeroDivisionError):
         shared.get(("b",), lambda: 1 // 0, 3.0)
     assert shared.get(("b",), lambda: 7, 3.0) == 7
+
+
+def test_a_part_of_a_home_that_does_not_answer_is_being_read() -> None:
+    """Few requests wait, and the others are told at once: the threads of the api-server are not the home's to hold."""
+    may_answer = threading.Event()
+    shared = SharedParts(FakeClock(), wait_seconds=0)
+    try:
+        for number in range(50):
+            with pytest.raises(UnavailableError, match="is being read"):
+                shared.get((str(number),), lambda: may_answer.wait(WHOLE_LOOK_SECONDS), 3.0)
+        assert SharedParts(FakeClock()).get(("0",), lambda: 7, 3.0) == 7  # another home
+    finally:
+        may_answer.set()
+    while True:
+        with suppress(UnavailableError):
+            assert shared.get(("0",), lambda: 1 // 0, 3.0) is True
+            break
+        SYSTEM_CLOCK.sleep(0.01)
 
 
 def test_only_the_connections_of_the_configuration_are_shown(site: PageSite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,14 +128,14 @@ def test_a_look_that_goes_wrong_is_not_the_end(
     """A failed poll is never reported as a failed job."""
     named.stream().deploy().runs().drained()
     failures = [UnavailableError("no answer")]
-    get = LocalStore.get
+    get = LocalStore.get_within
 
-    def fails_once(store: LocalStore, key: str) -> object:
+    def fails_once(store: LocalStore, key: str, most_bytes: int) -> object:
         if failures:
             raise failures.pop()
-        return get(store, key)
+        return get(store, key, most_bytes)
 
-    monkeypatch.setattr(LocalStore, "get", fails_once)  # the edge to the disk
+    monkeypatch.setattr(LocalStore, "get_within", fails_once)  # the edge to the disk
     assert sensor().execute(context()) == RESULT
 
 
@@ -215,10 +215,10 @@ def test_a_home_that_never_answered_is_no_reason_to_skip(
     """At the timeout with ``soft_fail``: what is not known to be missing is not skipped."""
     named.stream().deploy().runs()
 
-    def unanswered(store: LocalStore, key: str) -> object:
+    def unanswered(store: LocalStore, key: str, most_bytes: int) -> object:
         raise UnavailableError("no answer", key=key)
 
-    monkeypatch.setattr(LocalStore, "get", unanswered)  # the edge to the disk
+    monkeypatch.setattr(LocalStore, "get_within", unanswered)  # the edge to the disk
     watched = sensor(soft_fail=True, timeout=0.0, deployment_id="d-0001", **MODES[mode])
     if mode == "poke":
         with pytest.raises(AirflowSensorTimeout, match="did not answer"):

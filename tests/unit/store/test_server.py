@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,8 @@ from airflow_streamstate.store.server import (
     RequestFailure,
     ServerClient,
     ServerStore,
+    TooLarge,
+    read_body,
     until_answered,
     until_known,
 )
@@ -148,7 +151,7 @@ class Server(ServerClient):
         self.answers = list(answers)
         self.clock = FakeClock()
 
-    def get(self, name: str) -> GotObject:
+    def get(self, name: str, most_bytes: int | None = None) -> GotObject:
         if self.there is None:
             raise RequestFailure(Answer.ABSENT, 404, "NoSuchKey", "")
         return self.there
@@ -216,3 +219,39 @@ def test_a_delete_of_another_version_is_refused() -> None:
     server.there = GotObject(b"9", "newer", "another")
     with pytest.raises(VersionConflictError):
         ServerStore(server).delete("k", "older")
+
+
+class Drips:
+    """A body of which one byte comes in each second; a read waits for all that it asks for."""
+
+    def __init__(self, clock: FakeClock, size_bytes: int) -> None:
+        self.clock, self.left_bytes = clock, size_bytes
+
+    def read(self, most_bytes: int) -> bytes:
+        """As of a connection."""
+        found = b"x" * min(most_bytes, self.left_bytes)
+        self.left_bytes -= len(found)
+        self.clock.advance(float(len(found)))
+        return found
+
+
+def test_a_body_that_drips_is_given_up() -> None:
+    """Each byte comes within the timeout of a connection; all of them would take days (Law 6)."""
+    clock = FakeClock()
+    with pytest.raises(RequestFailure) as failed:
+        read_body(Drips(clock, 1 << 20).read, 1 << 20, clock)
+    assert (failed.value.answer, failed.value.code) == (Answer.UNKNOWN, "SlowBody")
+    assert clock.monotonic_seconds() < 100
+
+
+def test_a_body_that_comes_is_read_whole() -> None:
+    """In pieces of any size."""
+    body = io.BytesIO(bytes(range(256)) * 20_000)
+    assert read_body(body.read, len(body.getvalue()), FakeClock()) == body.getvalue()
+
+
+@pytest.mark.parametrize("announced", [11, 0])
+def test_a_body_that_is_too_large_is_not_read(announced: int) -> None:
+    """Nor one that has more than the server has announced."""
+    with pytest.raises(TooLarge):
+        read_body(io.BytesIO(b"x" * 11).read, announced, FakeClock(), 10)

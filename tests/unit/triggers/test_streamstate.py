@@ -190,14 +190,14 @@ def test_a_look_that_goes_wrong_is_looked_again(named: NamedHome, monkeypatch: p
     """A failed poll is never reported as a failed job."""
     named.stream().deploy().runs().drained()
     failures = [UnavailableError("no answer"), UnavailableError("no answer")]
-    get = LocalStore.get
+    get = LocalStore.get_within
 
-    def fails_twice(store: LocalStore, key: str) -> object:
+    def fails_twice(store: LocalStore, key: str, most_bytes: int) -> object:
         if failures:
             raise failures.pop()
-        return get(store, key)
+        return get(store, key, most_bytes)
 
-    monkeypatch.setattr(LocalStore, "get", fails_twice)  # the edge to the disk
+    monkeypatch.setattr(LocalStore, "get_within", fails_twice)  # the edge to the disk
     assert fire(trigger()).outcome == "done"
     assert failures == []
 
