@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from airflow_streamstate.launch.conformance import PROMISES
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.plan import model
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.signed_keys import denied_to_drivers
 from airflow_streamstate.provider_info import get_provider_info
 
 DOCS = Path(__file__).resolve().parent
@@ -234,6 +236,51 @@ def list_of(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"
 
 
+BUCKET, PREFIX, EXAMPLE = "BUCKET", "streams", "flights"
+
+
+def s3_policy(allowed: list[str], read: list[str], denied: list[str]) -> str:
+    """A policy of AWS for one role, as a block of the page."""
+
+    def arns(keys: list[str]) -> list[str]:
+        return [f"arn:aws:s3:::{BUCKET}/{PREFIX}/{key}" for key in keys]
+
+    writes = ["s3:PutObject", "s3:DeleteObject"]
+    parts = ["s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"]
+    statements = [
+        {"Effect": "Allow", "Action": ["s3:GetObject", *writes, *parts], "Resource": arns(allowed)},
+        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": arns(read)},
+        {
+            "Effect": "Allow",
+            "Action": ["s3:ListBucket", "s3:ListBucketMultipartUploads"],
+            "Resource": [f"arn:aws:s3:::{BUCKET}"],
+        },
+        {"Effect": "Deny", "Action": writes, "Resource": arns(denied)},
+    ]
+    kept = [one for one in statements if one["Resource"]]
+    return f"```json\n{json.dumps({'Version': '2012-10-17', 'Statement': kept}, indent=1)}\n```"
+
+
+def gcs_condition() -> str:
+    """The condition of a role's binding on GCS for the drivers of one stream."""
+    place = f"projects/_/buckets/{BUCKET}/objects/{PREFIX}/{EXAMPLE}"
+    tests = [f'resource.name.startsWith("{place}/{folder}/")' for folder in ("idempotency", "upgrades")]
+    tests += [f'resource.name == "{place}/{name}.json"' for name in ("stream", "alerts", "adoption")]
+    tests += [f'resource.name.endsWith("/{name}.json")' for name in ("spec", "rehearsal", "handover", "reading")]
+    tests += ['resource.name.extract("/launches/{name}") != ""']
+    return "```\n" + f'resource.name.startsWith("{place}/") && !(\n  ' + " ||\n  ".join(tests) + "\n)\n```"
+
+
+def azure_condition() -> str:
+    """The condition of a role assignment on Azure for the drivers of one stream."""
+    path = "@Resource[Microsoft.Storage/storageAccounts/blobServices/containers/blobs:path]"
+    denied = ",\n  ".join(f"'{PREFIX}/{key}'" for key in denied_to_drivers(EXAMPLE))
+    return (
+        f"```\n{path} StringLike '{PREFIX}/{EXAMPLE}/*'\nAND\n"
+        f"{path} ForAllOfAllValues:StringNotLike {{\n  {denied}}}\n```"
+    )
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "launchers": table_of_launchers,
     "reaching": table_of_reaching,
@@ -248,6 +295,10 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "plan_sink": partial(table_of_fields, model.PlannedSink),
     "plan_state": partial(table_of_fields, model.StateLayout),
     "states": markdown_table,
+    "s3_controllers": partial(s3_policy, ["*"], [], []),
+    "s3_drivers": partial(s3_policy, [f"{EXAMPLE}/*", "home.feed/*"], ["home.json"], denied_to_drivers(EXAMPLE)),
+    "gcs_drivers": gcs_condition,
+    "azure_drivers": azure_condition,
 }
 
 

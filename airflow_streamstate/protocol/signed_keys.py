@@ -42,6 +42,11 @@ def driver_may_write(key: str) -> bool:
     return not any(pattern.fullmatch(key) for kind, pattern in _PATTERNS if kind != "FoundModule")
 
 
+def denied_to_drivers(stream_id: str) -> list[str]:
+    """The keys of a stream that its drivers may read and not write, as patterns of a store's rights."""
+    return [pattern.replace("*", stream_id, 1) for _, pattern in BY_CONTROLLERS if pattern.startswith("*/")]
+
+
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile("[^/]+".join(map(re.escape, pattern.split("*"))))
 

@@ -29,8 +29,12 @@ def find_or_build() -> Path | None:
 
 
 @contextmanager
-def versitygw(program: Path, access_key: str, secret_key: str, region: str) -> Iterator[str]:
-    """A running server over an empty folder; gives its endpoint URL. It is gone afterwards, also after a failure."""
+def versitygw(program: Path, access_key: str, secret_key: str, region: str, users: Path | None = None) -> Iterator[str]:
+    """A running server over an empty folder; gives its endpoint URL. It is gone afterwards, also after a failure.
+
+    Args:
+        users: a folder for users beside the one of these keys; None for none.
+    """
     with tempfile.TemporaryDirectory(prefix="versitygw-") as place:
         objects, metadata = Path(place) / "objects", Path(place) / "metadata"
         objects.mkdir()
@@ -46,6 +50,7 @@ def versitygw(program: Path, access_key: str, secret_key: str, region: str) -> I
                 str(program),
                 *("--access", access_key, "--secret", secret_key, "--region", region),
                 *("--port", f"127.0.0.1:{port}", "--quiet", "--keep-alive"),
+                *(() if users is None else ("--iam-dir", str(users))),
                 *("posix", *keeps_metadata, str(objects)),
             ],
             stdout=log,

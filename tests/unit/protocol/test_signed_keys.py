@@ -30,12 +30,12 @@ SIGNED = {
 }  # fmt: skip
 
 
-def keys_of_layout() -> dict[str, str]:
+def keys_of_layout(stream_id: str = "orders") -> dict[str, str]:
     """One key of each function of the layout that gives the key of an object."""
-    found = {}
+    found, values = {}, {**VALUES, "stream_id": stream_id}
     for name, function in inspect.getmembers(layout, inspect.isfunction):
-        if function.__module__ == layout.__name__ and name.endswith("_key"):
-            found[name] = function(*(VALUES[each] for each in inspect.signature(function).parameters))
+        if function.__module__ == layout.__name__ and name.endswith("_key") and name != "stream_of_key":
+            found[name] = function(*(values[each] for each in inspect.signature(function).parameters))
     return found
 
 
