@@ -15,7 +15,7 @@ import kubernetes
 import urllib3
 
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
-from airflow_streamstate.launch.rest import TooSlowError, within
+from airflow_streamstate.launch.rest import TooSlowError, shown, within
 from airflow_streamstate.store.plain_http import is_readable_on_its_way
 
 CONNECT_SECONDS = 5.0
@@ -25,6 +25,7 @@ CALL_SECONDS = 20.0
 MOST_BYTES = 32 << 20
 """Of one answer: a list of pods may be long."""
 _MOST_WORDS = 1 << 20
+_MOST_SHOWN = 500
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -178,6 +179,6 @@ def _message(answer: Any) -> str:
     """The answer's own message: it names object and reason, and never the data of a Secret that was sent."""
     try:
         found = json.loads(answer.read(_MOST_WORDS) or b"")
-        return str(found.get("message") or answer.reason)[:500]
+        return shown(found.get("message") or answer.reason, _MOST_SHOWN)
     except (ValueError, RecursionError, AttributeError, urllib3.exceptions.HTTPError):
-        return str(answer.reason or "")[:500]
+        return shown(answer.reason or "", _MOST_SHOWN)

@@ -13,6 +13,7 @@ from typing import Any
 from airflow_streamstate.launch.interface import LaunchState, LaunchStatus
 from airflow_streamstate.launch.kubernetes.pod import DRIVER
 from airflow_streamstate.launch.processes import exit_sentence
+from airflow_streamstate.launch.rest import shown
 from airflow_streamstate.protocol.codec import parse_time
 
 SLACK = timedelta(seconds=30)
@@ -27,7 +28,7 @@ def status_of(pod: Mapping[str, Any], now: datetime) -> LaunchStatus:
     def told(
         state: LaunchState, reason: str, exit_code: int | None = None, *, reported_end: bool = False
     ) -> LaunchStatus:
-        return LaunchStatus(state, exit_code, reason[:600], now, reported_end=reported_end)
+        return LaunchStatus(state, exit_code, shown(reason, 600), now, reported_end=reported_end)
 
     state = _container_state(pod)
     ended = state.get("terminated")

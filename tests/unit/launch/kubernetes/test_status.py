@@ -102,3 +102,12 @@ def test_what_a_pod_says(pod: dict[str, Any], state: str, code: int | None, repo
     status = status_of(pod, NOW)
     assert (status.state, status.exit_code, status.reported_end) == (state, code, reported)
     assert words.replace(".", "(") in status.reason.replace("(", "(")
+
+
+def test_what_a_cluster_says_is_shown_in_one_line() -> None:
+    """Without control characters, and of limited length."""
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "a\nb\x1b[31m" + "x" * 5000}}
+    reason = status_of(_pod(waiting, phase="Pending"), NOW).reason
+    assert "a b?[31m" in reason
+    assert reason.isprintable()
+    assert len(reason) <= 600
