@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
+from airflow_streamstate.checkpoint.state_schemas import value_columns
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS
@@ -22,11 +24,13 @@ from airflow_streamstate.errors import DataError, OutcomeUnknownError, StartRefu
 from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.comparison import compare_deployments
 from airflow_streamstate.plan.differences import Comparison, Difference, compared, refusing
+from airflow_streamstate.plan.kept_values import kept_differences
 from airflow_streamstate.plan.migrating import settled
 from airflow_streamstate.plan.model import QueryPlan, RecordedPlan
 from airflow_streamstate.plan.moved_sources import moved_plan
 from airflow_streamstate.plan.recorded import plans_behind
 from airflow_streamstate.plan.remedies import remedies_of
+from airflow_streamstate.snapshot.data import data_files
 
 MOST_SHOWN = 3
 """So many differences a refusal names, each with so many characters: ``plan`` shows all of them."""
@@ -75,12 +79,34 @@ class Continuing:
             return read
         behind = plans_behind(self._attempt.control, self._attempt.deployment_id, name, batch_id)
         if not behind:
-            return ReadPlan(read.plan, read.problem, (NOT_KNOWN,))
+            return self._unrecorded(name, read)
         found = [(maker, self._compare(name, read, maker)) for maker in behind]
         for maker, comparison in found:
             if not self._refused(maker, comparison):
                 return self._fitting(name, read, maker, comparison)
         raise self._refusal(name, *found[0])
+
+    def _unrecorded(self, name: str, read: ReadPlan) -> ReadPlan:
+        """State of which no plan is recorded, as after an adoption, is compared as far as its schemas tell.
+
+        Raises:
+            StartRefusedError: it keeps other values, and the user did not accept that.
+        """
+        attempt = self._attempt
+        found: tuple[Difference, ...] = ()
+        if read.plan is not None and rewrite_of(attempt, name) is None:
+            found = tuple(kept_differences(read.plan, partial(_kept_columns, attempt, name)))
+        if found and not (attempt.accepts_hazards or attempt.spec.start.accept_hazards):
+            raise StartRefusedError(
+                f"the state of query {name} was made by another plan than this start has, and no record has that plan",
+                query_name=name,
+                verdict="hazardous",
+                differences=[_short(each.reason) for each in found[:MOST_SHOWN]],
+                next_step="Start the script that made the state; or `streamstate resume"
+                f" {attempt.stream_id} --accept-hazards` goes on as it is.",
+            )
+        accepted = tuple(f"an accepted hazard: {each.reason}" for each in found)
+        return ReadPlan(read.plan, read.problem, (*accepted, NOT_KNOWN), is_accepted=bool(found))
 
     def _read(self, name: str, startable: StartableQuery) -> ReadPlan:
         try:
@@ -150,6 +176,19 @@ def _continued_batch(attempt: Attempt, name: str) -> int | None:
     if known is None or known.drained or begins_elsewhere(attempt.spec.start, name):
         return None
     return known.position.batch_id
+
+
+def _kept_columns(attempt: Attempt, name: str, operator_id: int) -> tuple[str, ...] | None:
+    """The columns of the values of an operator's state that a start would continue; None where unknown."""
+    path = f"state/{operator_id}/0/_metadata/schema"
+    checkpoint = attempt.checkpoint_of(name)
+    key: str | None = checkpoint.key(path)
+    if not checkpoint.exists():
+        manifest = attempt.start.manifest()
+        files = {} if manifest is None or name not in manifest.queries else data_files(manifest, name)
+        key = files.get(path)
+    stored = None if key is None else attempt.checkpoints.get(key)
+    return None if stored is None else value_columns(stored.body)
 
 
 def _short(reason: str) -> str:

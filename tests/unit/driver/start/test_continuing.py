@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import NoReturn
 
@@ -223,6 +224,32 @@ def test_a_plan_that_cannot_be_read_is_no_known_one(
         stream.control.home.delete(info.key)
     ends_well(stream, plan, "d-0002", stream.next_attempt("d-0002"))
     assert NOT_KNOWN in stream.events_of(QueryStarted, "d-0002")[0].remarks
+
+
+@pytest.mark.parametrize("function", ["count", "max"])
+def test_state_without_a_recorded_plan_is_compared_by_its_schema(
+    stream: SimulatedStream, plan: SimulatedPlan, function: str
+) -> None:
+    """Law 17: as after an adoption. What the state keeps of each key tells another function, until it is accepted."""
+    start = stopped(stream, plan)
+    texts = [
+        json.dumps({"type": "struct", "fields": [{"name": name}]}, separators=(",", ":")) for name in ("at", function)
+    ]
+    body = b"".join(len(text).to_bytes(2, "big") + text.encode() for text in ("v2", *texts))
+    for info in list(stream.control.home.list_objects(layout.plans_prefix(STREAM, "d-0001"))):
+        stream.control.home.delete(info.key)
+    folder = layout.checkpoint_folder(STREAM, "d-0001", "counts")
+    stream.checkpoints.put(f"{folder}/state/0/0/_metadata/schema", body)
+    stream.point_register("d-0001", 2, fencing_token=1)
+    if function == "max":
+        before = everything(stream, "deployments/d-0001/checkpoints/")
+        assert stream.run(waiting_script(plan), attempt=2) == 1
+        assert "the state keeps max" in refused(stream, "d-0001").error
+        assert everything(stream, "deployments/d-0001/checkpoints/") == before
+        return
+    ends_well(stream, plan, "d-0001", 2)
+    assert NOT_KNOWN in stream.events_of(QueryStarted)[-1].remarks
+    assert start.snapshot_id
 
 
 def test_a_release_that_writes_plans_down_otherwise_refuses_no_resume(
