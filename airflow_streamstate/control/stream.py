@@ -417,7 +417,8 @@ def lost_register(control: StreamControl) -> MalformedMessageError | None:
         next_step=f"Restore {key} from a copy of the home that names {current} attempt {attempt}; or where there"
         " is a mirror, `streamstate home restore --from MIRROR --stream"
         f" {control.stream_id}`. Without either: write to {key} what `streamstate status {control.stream_id}` shows as"
-        " register; that the stream was retired, or an upgrade under way, is not in it.",
+        " register; that the stream was retired, or an upgrade under way, is not in it. Where the home has a signing"
+        " key, `streamstate home sign` then signs it.",
     )
 
 

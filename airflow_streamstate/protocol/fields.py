@@ -6,6 +6,7 @@ what was read never surprises the code behind it.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,6 +72,10 @@ def _is_relative_path(value: str) -> bool:
     return _has_no_null(value) and not any(part in ("", ".", "..") for part in parts)
 
 
+def _is_file_name(value: str) -> bool:
+    return _is_relative_path(value) and not any(unicodedata.category(sign) == "Cc" for sign in value)
+
+
 def is_moment(value: datetime) -> bool:
     """Whether arithmetic with this time stays in the calendar."""
     return FIRST_YEAR <= value.year <= LAST_YEAR
@@ -101,6 +106,8 @@ Count = Annotated[int, Checked("a count", lambda value: value >= 0)]
 Seconds = Annotated[float, Checked("a number of seconds", lambda value: abs(value) <= MOST_SECONDS)]
 Milliseconds = Annotated[int, Checked("a number of milliseconds", lambda value: abs(value) <= MOST_SECONDS * 1000)]
 RelativePath = Annotated[str, Checked("a path below its folder", _is_relative_path)]
+FileName = Annotated[str, Checked("a path below its folder without control characters", _is_file_name)]
+"""Of a file that is placed for a driver, and shown to people."""
 Word = Annotated[str, Checked("a text without null characters", _has_no_null)]
 """Becomes part of a path, a command line or an environment."""
 Facts = Annotated[Mapping[str, object], Checked("an object without null characters", _has_no_null_within)]

@@ -12,10 +12,10 @@ from airflow_streamstate.protocol.fields import (
     Attempt,
     DeploymentId,
     Facts,
+    FileName,
     LaunchKey,
     QueryName,
     RehearsalIdOrNone,
-    RelativePath,
     RequestId,
     RunId,
     Seconds,
@@ -63,7 +63,7 @@ class Artifact:
         sha256: hex digest of its bytes.
     """
 
-    name: RelativePath
+    name: FileName
     sha256: Sha256
 
 

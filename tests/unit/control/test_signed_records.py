@@ -11,9 +11,9 @@ import pytest
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.errors import SignatureError
+from airflow_streamstate.errors import MalformedMessageError, SignatureError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.protocol.codec import encoded, to_bytes, to_json
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.protocol.records import DeploymentSpec
@@ -155,3 +155,28 @@ def test_the_record_of_the_home_is_signed() -> None:
     with pytest.raises(SignatureError):
         HomePresence(home, FakeClock(), keys=KEYS).identity()
     assert HomePresence(home, FakeClock(), keys=KEYS).is_there()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../job.py",
+        "/etc/passwd",
+        "lib/../../x.py",
+        "a//b.py",
+        "",
+        ".",
+        "job\x1b[2J.py",
+        "a\nb.py",
+        "a\x00.py",
+        "\x85.py",
+    ],
+)
+def test_a_file_that_leaves_its_folder_is_no_file_of_a_spec(name: str) -> None:
+    """It would be written there before a launch; the same for what is no digest. Without any key."""
+    home, key = MemoryStore(), layout.spec_key("orders", "d-0001")
+    plain = to_json(spec_of("orders", "d-0001"))
+    for wrong in ({"name": name, "sha256": "ab" * 32}, {"name": "job.py", "sha256": f"../{'a' * 61}"}):
+        home.put(key, encoded({**plain, "application": wrong}))
+        with pytest.raises(MalformedMessageError):
+            control(home, keys=None).spec("d-0001")

@@ -95,8 +95,10 @@ def test_the_credentials_of_a_home_are_hidden_from_then_on(monkeypatch: pytest.M
     """Airflow masks the extra of a connection as a whole, which no text repeats; the hook masks each secret in it."""
     key = json.dumps({"private_key": "hunter-pem"})
     extra = {"home_uri": "gs://b", "gcs_service_account_key": key, "azure_sas_token": "sv=1&sig=hunter-signature"}
+    extra["signing_secret_key"] = "hunter-key-of-the-controllers-new, hunter-key-of-the-controllers-old"
     connection = {"conn_type": "streamstate", "login": "AKIA", "password": "hunter-s3", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_STREAMSTATE_DEFAULT", json.dumps(connection))
     assert StreamStateHook().home_config.home_uri == "gs://b"
-    for secret in ("hunter-pem", "hunter-signature", "hunter-s3"):
+    signing = ("hunter-key-of-the-controllers-new", "hunter-key-of-the-controllers-old")
+    for secret in ("hunter-pem", "hunter-signature", "hunter-s3", *signing):
         assert secret not in str(redact(f"it is {secret}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +27,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.options import (
     AZURE_KEY_VARIABLES,
@@ -263,6 +265,16 @@ def test_a_connection_that_cannot_be_looked_up_any_more_leaves_nothing_half_reco
     with pytest.raises(UnavailableError):
         controller.deploy(stage.request(spark_conn_id="spark_default"))
     assert list(home.home.list_objects("")) == []
+
+
+def test_no_launcher_is_given_the_signing_key(stage: Stage) -> None:
+    """What a launch consists of, wherever it goes: pods, files of EMR, a host by SSH, YARN or this machine."""
+    keys = SigningKeys(("key-of-the-controllers-and-nobody-else",))
+    home = Home.of(stage.store, stage.store, stage.folder, stage.clock, keys=keys)
+    Controller(home, stage.launcher, stage.clock, "tests").deploy(stage.request())
+    (request,) = stage.launcher.requests.values()
+    assert not keys.is_in(json.dumps(request.to_json()))
+    assert keys.texts[0] in home.credentials({}), "and texts that are shown hide it"
 
 
 def test_only_an_allowed_spark_connection_is_looked_up(stage: Stage, tmp_path: Path) -> None:
