@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import islice
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import StreamStateError
@@ -24,6 +25,8 @@ that clocks may differ by as much."""
 KEPT_PERIODS = 144
 AT_EXIT_SECONDS = 2.0
 """For so long a process that ends waits for its last entries."""
+MOST_ENTRIES = 50_000
+"""Of one period, so many entries are read: of more, some streams are looked at at their own pace, as without a feed."""
 _PERIOD_FORMAT = "%Y%m%dT%H%M"
 
 
@@ -107,7 +110,9 @@ class FeedReader:
         """
         now = self._clock.now()
         periods = [_period_of(now + timedelta(minutes=number * PERIOD_MINUTES)) for number in (-1, 0, 1)]
-        found = frozenset(key for period in periods for key in _keys(self._home, layout.feed_folder(period)))
+        found = frozenset(
+            key for period in periods for key in islice(_keys(self._home, layout.feed_folder(period)), MOST_ENTRIES)
+        )
         new = found - self._known
         self._known = found
         return {layout.stream_of_feed(key) for key in new}

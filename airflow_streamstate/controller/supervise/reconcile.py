@@ -42,7 +42,7 @@ _VARYING = re.compile(
 
 Sight = Literal[
     "up", "degraded", "launching", "ended", "held", "ending", "lost", "failed", "waiting", "gave_up", "alert",
-    "recorded", "restarting", "silent", "upgrading",
+    "recorded", "restarting", "silent", "unreadable", "upgrading",
 ]  # fmt: skip
 """What a watcher says of a stream, as a word."""
 

@@ -24,7 +24,7 @@ from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.supervise.reconcile import Leave, Sight, one_line
 from airflow_streamstate.controller.supervise.silence_watch import SilenceWatch
 from airflow_streamstate.controller.supervise.supervision import Look, Supervision
-from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
 from airflow_streamstate.launch.processes import this_machine
 from airflow_streamstate.protocol.codec import format_time
@@ -224,8 +224,9 @@ class Watcher:
                 self._home.is_there()  # raises where it is the home that does not answer
                 text = str(error)
             watched.errors += 1
-            watched.sight, pause_seconds = "failed", _pause_after(watched.errors)
-            left = Leave("failed", one_line(f"nothing was done, for now: {text}", watched.secrets))
+            sight: Sight = "unreadable" if isinstance(error, DataError) else "failed"
+            watched.sight, pause_seconds = sight, _pause_after(watched.errors)
+            left = Leave(sight, one_line(f"nothing was done, for now: {text}", watched.secrets))
         if left is not None:
             self._tell(stream_id, watched, left)
         watched.due_at = self._clock.monotonic_seconds() + pause_seconds

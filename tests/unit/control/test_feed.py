@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.control import feed
 from airflow_streamstate.control.feed import KEPT_PERIODS, PERIOD_MINUTES, FeedReader, FeedWriter
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl
@@ -40,6 +41,14 @@ def test_clocks_may_be_minutes_apart() -> None:
     for name, minutes in (("behind", -5), ("ahead", 5), ("hours-away", 180)):
         written(store, FakeClock(reads.now() + timedelta(minutes=minutes)), name)
     assert reader.news() == {"behind", "ahead"}
+
+
+def test_of_more_entries_than_any_home_has_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write to a home cannot make a reader list for ever; a stream left out is looked at without a feed."""
+    store, clock = MemoryStore(), FakeClock()
+    written(store, clock, "b", "c", "a")
+    monkeypatch.setattr(feed, "MOST_ENTRIES", 2)
+    assert FeedReader(store, clock).news() == {"a", "b"}
 
 
 def test_old_entries_are_removed_and_young_ones_stay() -> None:

@@ -110,7 +110,7 @@ def test_a_stream_that_cannot_be_read_does_not_hide_the_others(supervised: Super
     supervised.die()
     supervised.watch(20.0)
     assert supervised.register.attempt == 2
-    assert [line.sight for line in supervised.lines if line.stream_id == "second"] == ["failed"]
+    assert [line.sight for line in supervised.lines if line.stream_id == "second"] == ["unreadable"]
 
 
 def test_an_unexpected_error_at_one_stream_does_not_end_the_watch_of_the_others(tmp_path: Path) -> None:
