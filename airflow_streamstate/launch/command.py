@@ -8,6 +8,7 @@ silently ignore (a missing jar, a key that is not Spark's) is refused here by na
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from airflow_streamstate.launch.driver_zip import RUNNER_NAME, ZIP_NAME, zip_byt
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import check_master, is_asked, is_in_process, is_on_this_machine
 from airflow_streamstate.launch.packages import EXCLUDES, connector_for
+from airflow_streamstate.launch.pinned_jars import pinned_jars
 from airflow_streamstate.launch.spark_home import (
     SparkSubmit,
     check_java,
@@ -187,7 +189,7 @@ def check_remote(request: LaunchRequest, spark_home: Path | None, *, is_code_the
             next_step="Leave out the working folder; files travel by --files.",
         )
     if request.needs_s3 and spark_home is not None:
-        options = _with_connector(options, spark_home)
+        options = _with_connector(options, spark_home, os.environ, is_launch=is_code_there)
     _check_conf(options.conf, request.master)
     _check_executor_conf(request.master, options.conf)
     _check_connect(options.conf, request.environment)
@@ -235,7 +237,9 @@ def _checked(
     check_master(request.master or options.master)
     _check_modules(request.master or options.master, request.modules)
     if request.needs_s3:
-        options = _with_connector(options, home_of(submit, environ))
+        # A version names neither the repository nor the cache of its launcher.
+        own = {name: value for name, value in environ.items() if name not in request.environment}
+        options = _with_connector(options, home_of(submit, environ), own, is_launch=is_code_there)
     _check_conf(options.conf, request.master or options.master)
     _check_executor_conf(request.master or options.master, options.conf)
     is_asked(options.conf)
@@ -268,9 +272,13 @@ def _spark_submit(request: LaunchRequest, environ: Mapping[str, str]) -> tuple[S
     )
 
 
-def _with_connector(options: SubmitOptions, spark_home: Path | None) -> SubmitOptions:
-    """The options with what Spark needs to reach S3 added to the user's packages and excludes."""
+def _with_connector(
+    options: SubmitOptions, spark_home: Path | None, environ: Mapping[str, str], *, is_launch: bool
+) -> SubmitOptions:
+    """The options with what Spark needs to reach S3 added to the user's packages and excludes, or to the jars."""
     connector = connector_for(spark_home, options.conf, options.packages, options.jars)
+    if connector.is_pinned:
+        return replace(options, jars=(*options.jars, *pinned_jars(environ))) if is_launch else options
     excludes = [part.strip() for part in options.conf.get(EXCLUDES, "").split(",") if part.strip()]
     excludes += [name for name in connector.excludes if name not in excludes]
     conf = {**options.conf, EXCLUDES: ",".join(excludes)} if excludes else options.conf

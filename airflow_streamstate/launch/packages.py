@@ -14,7 +14,9 @@ from pathlib import Path
 from airflow_streamstate.errors import InvalidRequestError
 
 SETTING = "spark.streamstate.s3.packages"
-"""``auto`` (the default), ``none`` where Spark has a connector of its own, or Maven coordinates to use instead."""
+"""``auto`` (the default), ``pinned`` (the same jars, fetched by us and compared with pinned digests), ``none`` where
+Spark has a connector of its own, or Maven coordinates to use instead."""
+PINNED_HADOOP = "3.5.0"
 EXCLUDES = "spark.jars.excludes"
 _HADOOP_JAR = re.compile(r"hadoop-client-api-([0-9]+(?:\.[0-9]+)+)\.jar")
 _CONNECTOR_JAR = re.compile(r"(.*/)?hadoop-(aws|cloud-storage)-[^/]*\.jar")
@@ -48,11 +50,13 @@ class Connector:
         packages: Maven coordinates; empty for none.
         excludes: ``group:name`` of their dependencies that are left out.
         reason: why these, in words.
+        is_pinned: jars of ``launch.pinned_jars`` in their place.
     """
 
     packages: tuple[str, ...]
     excludes: tuple[str, ...]
     reason: str
+    is_pinned: bool = False
 
 
 def connector_for(
@@ -70,7 +74,7 @@ def connector_for(
     asked = conf.get(SETTING, "auto").strip()
     if asked == "none":
         return Connector((), (), f"{SETTING} says none")
-    if asked not in ("auto", ""):
+    if asked not in ("auto", "", "pinned"):
         listed = tuple(part.strip() for part in asked.split(",") if part.strip())
         return Connector(listed, (), f"{SETTING} names them")
     if any(":hadoop-aws:" in f"{package}:" for package in packages) or any(map(_CONNECTOR_JAR.fullmatch, jars)):
@@ -85,6 +89,15 @@ def connector_for(
             spark_home=str(spark_home) if spark_home else "not known",
             next_step=f"Set {SETTING} to none if this Spark reaches S3 by itself, else to coordinates of hadoop-aws.",
         )
+    if asked == "pinned" and version != PINNED_HADOOP:
+        raise InvalidRequestError(
+            "the jars by which this Spark reaches S3 are not pinned",
+            hadoop=version,
+            pinned=PINNED_HADOOP,
+            next_step=f"Leave {SETTING} out, or give the jars by --jars, which the home pins.",
+        )
+    if asked == "pinned":
+        return Connector((), (), f"Hadoop {version} in {spark_home}, by pinned digests", is_pinned=True)
     if version in _LIGHT:
         return Connector(*_LIGHT[version], f"Hadoop {version} in {spark_home}")
     return Connector((f"org.apache.hadoop:hadoop-aws:{version}",), (), f"Hadoop {version} in {spark_home}, untried")

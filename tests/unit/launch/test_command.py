@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.command import MODULES_ZIP, DriverCommand, build_command
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.launch.command import MODULES_ZIP, DriverCommand, build_command, check_request
 from support.launches import launch_request
+from support.loopback import free_port
 
 
 def command(base: Path, environ: dict[str, str] | None = None, **changes: Any) -> DriverCommand:
@@ -260,6 +261,22 @@ def test_what_reaches_s3_is_brought_beside_what_the_user_brings(tmp_path: Path) 
     assert "spark.hadoop.fs.s3a.bucket.b.secret.key=hunter2" in properties(built)
     plain = command(tmp_path, {"SPARK_HOME": str(tmp_path / "spark")}, packages=("g:a:1",))
     assert option(plain, "--packages") == "g:a:1"
+
+
+def test_pinned_jars_are_fetched_by_a_launch_alone(tmp_path: Path) -> None:
+    """A check leaves nothing behind, and asks no repository."""
+    (tmp_path / "spark" / "jars").mkdir(parents=True)
+    (tmp_path / "spark" / "jars" / "hadoop-client-api-3.5.0.jar").touch()
+    environ = {
+        "SPARK_HOME": str(tmp_path / "spark"),
+        "STREAMSTATE_MAVEN_URL": f"http://127.0.0.1:{free_port()}",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    conf = {"spark.streamstate.s3.packages": "pinned"}
+    check_request(launch_request(tmp_path, "", needs_s3=True, conf=conf), environ)
+    with pytest.raises(UnavailableError, match="does not answer"):
+        command(tmp_path, environ, needs_s3=True, conf=conf)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_spark_that_cannot_reach_s3_is_refused_before_it_starts(tmp_path: Path) -> None:
