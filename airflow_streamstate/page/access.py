@@ -7,9 +7,7 @@ nothing to see, and no answer says whether the page has such a home.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails, DagAccessEntity, DagDetails
@@ -33,19 +31,7 @@ class NoRightError(HTTPException):
 
 def homes_of(user: BaseUser) -> tuple[str, ...]:
     """The connections of the homes that the user sees, in the order of the configuration."""
-    manager: Any = get_auth_manager()
-    conn_ids, dag_ids = page_conn_ids(), page_dag_ids()
-    connections = _allowed(
-        (conn_id for conn_id in conn_ids if conn_id not in dag_ids),
-        Connection.get_team_name,
-        lambda ids, team: manager.filter_authorized_connections(conn_ids=ids, user=user, team_name=team),
-    )
-    dags = _allowed(
-        (dag_id for conn_id, dag_id in dag_ids.items() if conn_id in conn_ids),
-        team_of_dag,
-        lambda ids, team: manager.filter_authorized_dag_ids(dag_ids=ids, user=user, team_name=team),
-    )
-    return tuple(one for one in conn_ids if (dag_ids[one] in dags if one in dag_ids else one in connections))
+    return tuple(conn_id for conn_id in page_conn_ids() if _may_see(user, conn_id))
 
 
 def need_home(user: BaseUser, conn_id: str) -> None:
@@ -54,15 +40,17 @@ def need_home(user: BaseUser, conn_id: str) -> None:
     Raises:
         NoRightError: the user may not.
     """
-    manager, dag_id = get_auth_manager(), page_dag_ids().get(conn_id)
-    if dag_id is None:
-        details = ConnectionDetails(conn_id=conn_id, team_name=Connection.get_team_name(conn_id))
-        is_allowed = bool(manager.is_authorized_connection(method="GET", details=details, user=user))
-    else:
-        is_allowed = may_read_dag(user, dag_id)
-    if not is_allowed:  # the same words for a home that the page does not have
+    if not _may_see(user, conn_id):  # the same words for a home that the page does not have
         right = "the right to read the connection of this home, or the DAG that page_dag_ids names for it"
         raise NoRightError("you may not see this home", right)
+
+
+def _may_see(user: BaseUser, conn_id: str) -> bool:
+    dag_id = page_dag_ids().get(conn_id)
+    if dag_id is not None:
+        return may_read_dag(user, dag_id)
+    details = ConnectionDetails(conn_id=conn_id, team_name=Connection.get_team_name(conn_id))
+    return bool(get_auth_manager().is_authorized_connection(method="GET", details=details, user=user))
 
 
 def need_task_logs(user: BaseUser, conn_id: str) -> None:
@@ -97,12 +85,3 @@ def team_of_dag(dag_id: str) -> str | None:
     """The team of a DAG; None where there are no teams."""
     team: str | None = DagModel.get_team_name(dag_id)
     return team
-
-
-def _allowed(
-    ids: Iterable[str], team_of: Callable[[str], str | None], filtered: Callable[[set[str], str | None], set[str]]
-) -> set[str]:
-    by_team: dict[str | None, set[str]] = defaultdict(set)
-    for one in ids:
-        by_team[team_of(one)].add(one)
-    return {one for team, of_team in by_team.items() for one in filtered(of_team, team)}
