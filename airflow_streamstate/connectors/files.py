@@ -32,6 +32,9 @@ SOURCE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avr
 
 
 _PUT_BACK = "put it back, or a symbolic link or a mount in its place if it was moved, and resume"
+_IF_INPUT = (
+    "if the stream reads it as its input, `streamstate upgrade` with --move-source OLD=NEW goes on at a new place"
+)
 _MISSING = re.compile(
     r"FAILED_READ_FILE\.FILE_NOT_EXIST\](?: Encountered error while reading file (?P<file>\S+?)\.(?=\s|$))?"
     r"|PATH_NOT_FOUND\b\]?(?: Path does not exist: (?P<path>\S+?)\.?(?=\s|$))?"
@@ -90,7 +93,7 @@ class FileSource:
 
     def explain(self, failure: str) -> str | None:
         gone = missing_path(failure)
-        return None if gone is None else f"the script reads {gone or 'a file'}, which is gone: {_PUT_BACK}"
+        return None if gone is None else f"the script reads {gone or 'a file'}, which is gone: {_PUT_BACK}; {_IF_INPUT}"
 
     def explain_for(self, source: Source, failure: str) -> str | None:
         gone = missing_path(failure)

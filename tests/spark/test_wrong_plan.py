@@ -118,8 +118,8 @@ def test_no_example_job_is_refused_when_it_starts_again(empty: Desk, monkeypatch
     elsewhere.parent.mkdir()
     elsewhere.write_bytes((JOBS / f"{job}.py").read_bytes())
     if is_for_customer:
-        monkeypatch.setenv("CUSTOMER_API_KEY", "third")
-        own: tuple[str, ...] = ("--conf", "spark.hadoop.customer.token=second", "--allow-literal-secrets")
+        own: tuple[str, ...] = ("--conf", "spark.hadoop.customer.token=second", "--env", "CUSTOMER_API_KEY=third",
+               "--allow-literal-secrets")  # fmt: skip
         arguments = (*flights.arguments, "--password", "first")
     else:
         own, arguments = (), (*flights.arguments,)
@@ -132,6 +132,6 @@ def test_no_example_job_is_refused_when_it_starts_again(empty: Desk, monkeypatch
     other_pace = deploy(JOBS / f"{job}.py", "local[2]", "--conf", "spark.sql.streaming.pollingDelay=80ms")
     for again in (deploy(), deploy(), resume, deploy(master="local[1]"), other_pace, resume, deploy(elsewhere)):
         answer = shell(*again)
-        assert answer.status == 0, answer
+        assert answer.status == 0, f"{answer}\n{shell('logs', 'flights').out[-3000:]}"
         flights.feed()
         assert shell("stop", "flights", "--timeout", 200).status == 0

@@ -62,7 +62,8 @@ def test_a_file_that_is_no_input_is_not_called_input(path: str, file: str, is_in
     words = said or connector.explain(failure) or ""
     assert file in words
     assert "link or a mount" in words
-    assert ("--move-source" in words) is is_input
+    assert "--move-source" in words
+    assert ("if the stream reads it" in words) is not is_input
     assert "ignoreMissing" not in words
 
 
