@@ -308,4 +308,5 @@ def test_airflow_hides_each_field_that_is_secret() -> None:
     shown = redact(dict.fromkeys(fields, "value"))
     secret = {name for name, field in fields.items() if field["schema"].get("format") == "password"}
     assert {name for name, value in shown.items() if value == "***"} == secret
-    assert secret == {"gcs_service_account_key", "azure_secret_key", "azure_sas_token", "azure_client_secret"}
+    keys = {"gcs_service_account_key", "azure_secret_key", "azure_sas_token", "azure_client_secret"}
+    assert secret == {*keys, "signing_secret_key"}
