@@ -39,7 +39,7 @@ from support.page_site import PageSite, page_site
 from support.sim_stage import StillLauncher
 
 SEED = int(os.environ.get("STREAMSTATE_FUZZ_SEED", "0"))
-RECORDS_PER_KIND = 200 if os.environ.get("STREAMSTATE_FUZZ") == "full" else 4
+RECORDS_PER_KIND = 200 if os.environ.get("STREAMSTATE_FUZZ") == "full" else 2
 PHASES = (Phase.generate,) if os.environ.get("STREAMSTATE_FUZZ") == "full" else (Phase.generate, Phase.shrink)
 WELL = ("alpha", "zulu")
 """Before and after the odd one in every listing."""
