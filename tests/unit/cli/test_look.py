@@ -16,6 +16,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.data_events import BatchRepeated
 from airflow_streamstate.protocol.events import Fenced, QueryFailed
+from airflow_streamstate.protocol.layout import launch_folder
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.records import LaunchRecord
 from airflow_streamstate.store.local import LocalStore
@@ -381,11 +382,11 @@ def test_batches_that_ran_again_and_sources_that_send_once_are_named(desk: Desk)
 
 def log_of(desk: Desk, attempt: ScriptedAttempt, text: str) -> Path:
     """The log of an attempt that was launched on this machine."""
-    folder = desk.base / f"launch-{attempt.attempt}"
-    folder.mkdir()
+    launch_key = f"{attempt.deployment_id}-a{attempt.attempt:04d}"
+    folder = desk.home / launch_folder("flights", attempt.deployment_id, launch_key)
+    folder.mkdir(parents=True)
     path = folder / "driver.log"
     path.write_text(text)
-    launch_key = f"{attempt.deployment_id}-a{attempt.attempt:04d}"
     attempt.control.create_launch(
         LaunchRecord(
             "flights", attempt.deployment_id, attempt.attempt, launch_key, "local",
