@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -129,13 +128,14 @@ def _waves(compared: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _approval(dag_id: str, timeout: timedelta, *, by_another: bool) -> Any:
     # Imported where it is asked for: before Airflow 3.1 the module refuses to be imported.
-    from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
 
-    from airflow_streamstate.operators.approval import ApprovalByAnotherOperator
+    from airflow_streamstate.operators.approval import ApprovalByAnotherOperator, answer_within
 
-    knows = "response_timeout" in inspect.signature(HITLOperator.__init__).parameters
-    # The standard provider of Airflow 3.1 takes the timeout of the task for that of the answer.
-    waits: dict[str, Any] = {"response_timeout" if knows else "execution_timeout": timeout}
     return (ApprovalByAnotherOperator if by_another else ApprovalOperator)(
-        task_id="approve", subject=f"Change streams as {dag_id} declares them?", body=_BODY, defaults="Reject", **waits
+        task_id="approve",
+        subject=f"Change streams as {dag_id} declares them?",
+        body=_BODY,
+        defaults="Reject",
+        **answer_within(timeout),
     )

@@ -17,6 +17,7 @@ except Exception as missing:  # the provider raises its own exception if Airflow
 from airflow.sdk import Param, dag
 
 from airflow_streamstate.hooks.markdown import plain_markdown
+from airflow_streamstate.operators.approval import answer_within
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 
@@ -110,7 +111,7 @@ def approved_upgrade():
         subject="Upgrade {{ params.stream_id }}?",
         body=PLAN,
         defaults="Reject",
-        response_timeout=timedelta(days=1),
+        **answer_within(timedelta(days=1)),
     )
 
     upgrade = UpgradeStreamOperator(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
 
 from airflow_streamstate.protocol.requesters import is_same_person
 
@@ -28,6 +30,13 @@ class ApprovalByAnotherOperator(ApprovalOperator):
             if problem:
                 raise AirflowFailException(problem)
         return super().execute_complete(context, event)
+
+
+def answer_within(timeout: timedelta) -> dict[str, Any]:
+    """The arguments by which an ``ApprovalOperator`` waits so long for an answer, in every release of its provider."""
+    knows = "response_timeout" in inspect.signature(HITLOperator.__init__).parameters
+    # The standard provider of Airflow 3.1 takes the timeout of the task for that of the answer.
+    return {"response_timeout" if knows else "execution_timeout": timeout}
 
 
 def problem_of_answer(answered_by: Any, dag_run: Any) -> str:

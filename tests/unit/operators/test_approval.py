@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
 
-from airflow_streamstate.operators.approval import ApprovalByAnotherOperator
+from airflow_streamstate.operators.approval import ApprovalByAnotherOperator, answer_within
 from airflow_streamstate.operators.base import requester_of
 from airflow_streamstate.streams_dag import StreamsDag
 from support.fake_clock import FakeClock
@@ -59,3 +60,12 @@ def test_the_user_who_has_triggered_the_run_is_recorded() -> None:
     for user, text in (("ada", "ada (airflow dag.stop manual__1)"), (None, "airflow dag.stop manual__1")):
         context: Any = {"ti": ti, "dag_run": SimpleNamespace(triggering_user_name=user)}
         assert requester_of(context) == text
+
+
+def test_an_answer_is_awaited_with_every_release_of_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of Airflow 3.1 has no ``response_timeout``, and takes the task's own."""
+    day = timedelta(days=1)
+    assert answer_within(day) == {"response_timeout": day}
+    assert ApprovalByAnotherOperator(task_id="approve", subject="?", **answer_within(day)).response_timeout == day
+    monkeypatch.setattr("airflow_streamstate.operators.approval.HITLOperator", BaseOperator)
+    assert answer_within(day) == {"execution_timeout": day}
