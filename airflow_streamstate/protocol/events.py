@@ -26,7 +26,7 @@ from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.fields import (
     Attempt,
     Count,
-    DeploymentId,
+    DeploymentIdOrNone,
     QueryName,
     QueryNameOrNone,
     SnapshotId,
@@ -352,7 +352,7 @@ class QueryFailed(Event):
 class Fenced(Event):
     """Terminal for the attempt: a newer attempt or deployment is current; this one writes nothing more."""
 
-    current_deployment_id: DeploymentId
+    current_deployment_id: DeploymentIdOrNone
     current_attempt: Attempt
 
 

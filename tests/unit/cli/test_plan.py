@@ -6,7 +6,7 @@ import pytest
 
 from airflow_streamstate.controller.home import Home, HomeConfig
 from support.scripted_driver import script
-from support.scripted_rehearsal import CHANGED, keep_plan
+from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
 from support.shell import Answer, Desk, shell
 
@@ -154,8 +154,8 @@ def test_a_person_reads_the_batches_of_both_versions_side_by_side(failed: Desk) 
     assert (failed.base / "rows" / "new.done").exists()
     text = plan(failed, "changes", "--replay", 1, "--markdown").out
     assert f"| `{QUERY}` | 4 | 1,200 | 34 | 34 | 32 | 1 | 2 | 1 | 0.5 | 0.5 |" in text
-    assert f'<details><summary>batch 4 of {QUERY}, only new</summary>\n\n```\n{{"k":"c"}}\n```' in text
-    assert f"<details><summary>batch 4 of {QUERY}, changed</summary>\n\n```\n{CHANGED}\n```" in text
+    assert f"<details><summary>batch 4 of {QUERY}, only new</summary>\n\n| k |\n|---|\n| c |\n" in text
+    assert f"<details><summary>batch 4 of {QUERY}, changed</summary>\n\n| key | old | new |" in text
     assert f"| `{QUERY}` | `0-stateStoreSave/rows` | 6 | 1 | 0 | 1 |" in text
     assert "speed: 0.5 s old, 0.5 s new: 1.00 of the old (1 batch, with a cold JVM in both)" in text
     failing = plan(failed, "divides", "--replay", 1)
