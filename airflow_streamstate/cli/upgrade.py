@@ -342,7 +342,7 @@ class UpgradeVerb(OrderVerb):
 )
 @option("--allow-drain", is_flag=True, help="auto may drain: open windows are written early.")
 @option("--needs-approval", is_flag=True, help="Wait for a person's `approve` or `reject`.")
-@option("--approved-by-another", is_flag=True, help="As --needs-approval, by another person than you.")
+@option("--approved-by-another", is_flag=True, help="As --needs-approval, by somebody else.")
 @_warm_option
 @_warm_return_option
 @option("--rehearse/--no-rehearsal", "runs_batches", default=True, heading="Rehearsal", help="As in `plan`.")

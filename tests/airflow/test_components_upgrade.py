@@ -242,7 +242,7 @@ def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, de
     assert "**hazardous**" in asked["body"]
     assert "sink-replaced" in asked["body"]
     assert "aggregate-added" in asked["body"]
-    assert "`delays`" in asked["body"]
+    assert "query delays" in asked["body"]
     assert "No batch was replayed: the verdict is hazardous" in asked["body"]
 
     def answer_it() -> None:

@@ -28,6 +28,7 @@ from airflow_streamstate.launch.interface import (
     LaunchStatus,
 )
 from airflow_streamstate.launch.launchers import Launchers
+from airflow_streamstate.launch.recorded import check_launch
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification
@@ -126,6 +127,8 @@ class StillLauncher:
         return self._handle(place.launch_key) if place.launch_key in self.states else None
 
     def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
+        check_launch(place, recorded)
+        assert Path(place.folder).parts[-3:] == (place.launch_key.rpartition("-a")[0], "launches", place.launch_key)
         return self._handle(place.launch_key)
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:

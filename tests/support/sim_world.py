@@ -22,6 +22,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchPlace, LaunchRequest, LaunchStatus
+from airflow_streamstate.launch.recorded import check_same
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.settings import AgentSettings
@@ -411,8 +412,10 @@ class SimulatedLauncher:
         return LaunchHandle(self.name, key, {"folder": place.folder}) if known else None
 
     def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
-        """As ``Launcher.handle_at``."""
-        return LaunchHandle(self.name, place.launch_key, {"folder": place.folder, "log_path": place.log_path})
+        """As ``Launcher.handle_at``; like the real ones it refuses a record that names another place."""
+        found: dict[str, object] = {"folder": place.folder, "log_path": place.log_path}
+        check_same(place, recorded, found)
+        return LaunchHandle(self.name, place.launch_key, found)
 
     def status(self, handle: LaunchHandle) -> LaunchStatus:
         """As ``Launcher.status``."""

@@ -55,14 +55,19 @@ class DriverPlaces:
         """The handle by which a recorded driver may be asked. One that may not be asked is ``refused``, which counts
         as unknown everywhere: it is neither asked, nor killed, nor forgotten, and has no log.
 
-        A driver that was handed over keeps the launch key of its rehearsal.
+        A driver that was handed over keeps the launch key of its rehearsal, and so does one that still waits for it,
+        whose own record it is.
+
+        Args:
+            spec: of its deployment; of a driver that waits, of the one that it may be handed.
 
         Raises:
             UnavailableError, StoreRefusedError: as ``Home.identity``.
         """
         launch_key, owner_id = record.launch_key, ""
-        if record.rehearsal_id:
-            launch_key, owner_id = launch_key_for(record.rehearsal_id, ATTEMPT), record.rehearsal_id
+        rehearsal_id = record.rehearsal_id or (record.deployment_id if is_rehearsal_id(record.deployment_id) else "")
+        if rehearsal_id:
+            launch_key, owner_id = launch_key_for(rehearsal_id, ATTEMPT), rehearsal_id
         recorded = LaunchHandle(launcher=record.launcher, launch_key=launch_key, data=record.data)
         try:
             if owner_id and not is_rehearsal_id(owner_id):
