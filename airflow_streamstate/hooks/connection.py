@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CONNECTION_TYPE = "streamstate"
 SIGNING_KEY = "signing_secret_key"
+_SHOWN_NAMES = ("signing_key", "signing_keys")
 ROLE_SECONDS = range(1800, 43201)
 _PRINCIPAL = ("azure_tenant_id", "azure_client_id", "azure_client_secret")
 # The amazon provider's ``assume_role_kwargs`` as fields of a role; others are refused by name.
@@ -87,6 +88,14 @@ def home_config(fetched: Fetched, aws: Fetched | None = None, environ: Mapping[s
 
 def _signing_keys(fetched: Fetched, environ: Mapping[str, str]) -> SigningKeys | None:
     where = f"{SIGNING_KEY} of the connection {fetched.connection.conn_id}"
+    for name in _SHOWN_NAMES:
+        if name in fetched.extra:
+            raise _mistake(
+                fetched,
+                "this connection has its signing key in a field that Airflow shows to people",
+                f"Make a new key, and put it into {SIGNING_KEY}: Airflow hides fields named secret.",
+                field=name,
+            )
     return SigningKeys.parse(fetched.text(SIGNING_KEY), where) or own_signing_keys(environ)
 
 

@@ -197,3 +197,11 @@ def test_the_connection_says_what_its_home_may_name() -> None:
     assert home_config(fetched(home_uri="h")).allowed == Allowed()
     with pytest.raises(InvalidRequestError, match="field allowed of the connection"):
         home_config(fetched(home_uri="h", allowed="env://PG_*"))
+
+
+def test_a_signing_key_where_airflow_would_show_it_is_refused() -> None:
+    """It would be taken for no key, and the home for an unsigned one."""
+    with pytest.raises(InvalidRequestError) as refused:
+        home_config(fetched(home_uri="s3://b", signing_key=NEW))
+    assert "signing_secret_key" in str(refused.value)
+    assert NEW not in str(refused.value)
