@@ -17,6 +17,7 @@ from airflow_streamstate.controller.request.resolved_request import resolve_requ
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.request.whole_version import as_follower
 from airflow_streamstate.controller.wait.waiting import is_healthy
+from airflow_streamstate.declarations.named_checkpoints import check_named_checkpoints
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import (
     alert_rules_of,
@@ -218,8 +219,11 @@ def _new(controller: Controller, declared: DeclaredStream) -> StreamDifference:
     if declared.declaration.desired_state == "stopped":
         return StreamDifference(stream_id, "unchanged", "nothing", reason="it was never deployed, and is not to run")
     try:
-        resolve_request(deploy_request(declared, controller.home.home.uri))
+        request = deploy_request(declared, controller.home.home.uri)
+        resolve_request(request)
         check_script(declared)
+        if declared.declaration.start != "fresh":
+            check_named_checkpoints(request, controller.home.config.options)
     except StreamStateError as error:
         return StreamDifference(stream_id, "refused", "refused", reason=in_one_line(error))
     return StreamDifference(stream_id, "new", "deploy")

@@ -404,6 +404,21 @@ def test_what_is_secret_in_the_home_is_in_no_difference_and_no_file(desk: Desk) 
     assert "hunter" not in differing.out + differing.err + exported.out + exported.err + text
 
 
+def test_a_new_stream_over_a_used_checkpoint_is_refused_before_a_driver_starts(desk: Desk) -> None:
+    """With the adoption that goes on with it; ``start: fresh`` begins at the beginning."""
+    commits = desk.base / "old" / "rows" / "commits"
+    commits.mkdir(parents=True)
+    (commits / "7").write_text("v1\n{}")
+    conf = {"spark.sql.streaming.checkpointLocation": str(desk.base / "old")}
+    folder = declare(desk, STREAM, "proves", conf=conf)
+    found = diffed(folder)[STREAM]
+    assert (found["kind"], "streamstate adopt flights --checkpoint" in found["reason"]) == ("refused", True)
+    assert applied(folder)[0].status != 0
+    assert shell("status", STREAM).status == 4
+    declare(desk, STREAM, "proves", conf=conf, start="fresh")
+    assert diffed(folder)[STREAM]["step"] == "deploy"
+
+
 def test_a_label_alone_restarts_nothing(desk: Desk) -> None:
     """It is the name of a version, and the next one has it."""
     folder = declare(desk, STREAM, "proves")
