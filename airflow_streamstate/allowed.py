@@ -1,4 +1,4 @@
-"""What the reader of a home allows it to name: secrets, places of drivers, Spark connections.
+"""What the reader of a home allows it to name: secrets, places of drivers, Spark connections, other stores.
 
 A home's objects are written by others, drivers among them. Whatever they name that reaches beyond the home is compared
 with this list, which comes from the reader's own configuration: the connection of the home, or the file of the shell.
@@ -7,6 +7,7 @@ with this list, which comes from the reader's own configuration: the connection 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -15,12 +16,13 @@ from typing import TypeVar
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.options import plain_options
+from airflow_streamstate.store.open import local_folder, path_of_file_uri
 
-_FIELDS = ("secrets", "launchers", "spark_connections")
+_FIELDS = ("secrets", "launchers", "spark_connections", "stores")
 _PLACE_FIELDS = ("launcher", "conn_id", "options")
 _FORM = (
     '{"secrets": ["env://PG_*"], "launchers": [{"launcher": "kubernetes", "options": {"context": "prod"}}],'
-    ' "spark_connections": ["spark_default"]}'
+    ' "spark_connections": ["spark_default"], "stores": ["s3://mirror/streams"]}'
 )
 _UNNAMED = "the list of what is allowed for this home"
 _T = TypeVar("_T")
@@ -63,12 +65,14 @@ class Allowed:
 
     Attributes:
         secrets: references, or patterns of them (``env://PG_*``); one without ``#part`` stands for every part.
+        stores: URIs of mirrors and of places of snapshots; one stands for all below it.
         where: where a person adds to it, for errors; "" for nowhere.
     """
 
     secrets: tuple[str, ...] = ()
     launchers: tuple[AllowedPlace, ...] = ()
     spark_connections: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
     where: str = field(default="", compare=False)
 
     @classmethod
@@ -89,6 +93,7 @@ class Allowed:
             secrets=_texts(given, "secrets", where),
             launchers=tuple(_place(one, where) for one in places),
             spark_connections=_texts(given, "spark_connections", where),
+            stores=_texts(given, "stores", where),
             where=where,
         )
 
@@ -98,13 +103,14 @@ class Allowed:
             "secrets": list(self.secrets),
             "launchers": [place.to_json() for place in self.launchers],
             "spark_connections": list(self.spark_connections),
+            "stores": list(self.stores),
         }
 
     @property
     def summary(self) -> str:
         """What it allows, in one line for people; "" for nothing."""
         places = (json.dumps(place.to_json(), ensure_ascii=False) for place in self.launchers)
-        return ", ".join((*self.secrets, *places, *self.spark_connections))
+        return ", ".join((*self.secrets, *places, *self.spark_connections, *self.stores))
 
     def joined(self, other: Allowed) -> Allowed:
         """What this list or the other one allows."""
@@ -113,6 +119,7 @@ class Allowed:
             secrets=_union(self.secrets, other.secrets),
             launchers=_union(self.launchers, other.launchers),
             spark_connections=_union(self.spark_connections, other.spark_connections),
+            stores=_union(self.stores, other.stores),
         )
 
     def check_secret(self, reference: str, **facts: object) -> None:
@@ -141,6 +148,12 @@ class Allowed:
                 **facts,
             )
 
+    def check_store(self, uri: str, **facts: object) -> None:
+        """Raise InvalidRequestError where no mirror and no snapshot of this home may be at this URI."""
+        place = _place_of(uri)
+        if place is None or not any(_is_below(place, _place_of(one)) for one in self.stores):
+            raise self._refusal("this place is not allowed for this home", "stores", uri, place=uri, **facts)
+
     def _refusal(self, message: str, name: str, line: object, **facts: object) -> InvalidRequestError:
         return InvalidRequestError(
             message,
@@ -153,6 +166,19 @@ def _is_same(place: AllowedPlace, one: AllowedPlace) -> bool:
     if (place.launcher, place.conn_id) != (one.launcher, one.conn_id):
         return False
     return dict(place.options) == plain_options(one.options)
+
+
+def _place_of(uri: str) -> str | None:
+    """A URI in one form, with the links of a folder followed; None for one that could leave what is above it."""
+    if "://" not in uri or uri.startswith("file:"):
+        path = uri if not uri.startswith("file:") else path_of_file_uri(uri)
+        return os.path.realpath(local_folder(path))
+    scheme, _, rest = uri.partition("://")
+    return None if {".", ".."} & set(rest.split("/")) else f"{scheme}://{rest.rstrip('/')}"
+
+
+def _is_below(place: str, top: str | None) -> bool:
+    return top is not None and (place == top or place.startswith(f"{top.rstrip('/')}/"))
 
 
 def _object(raw: object, where: str) -> Mapping[str, object]:

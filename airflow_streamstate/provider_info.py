@@ -155,8 +155,8 @@ _CONNECTION_TYPE = {
         },
         "allowed": {
             "label": "Allowed",
-            "description": "What streams of this home may name beyond it: a JSON object with secrets, launchers and "
-            "spark_connections. Empty: drivers on the workers, without secrets.",
+            "description": "What streams of this home may name beyond it: a JSON object with secrets, launchers, "
+            "spark_connections and stores. Empty: drivers on the workers, without secrets.",
             "schema": {"type": ["object", "null"]},
         },
         "region": {

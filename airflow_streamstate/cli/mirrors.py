@@ -8,6 +8,7 @@ import click
 
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_several
+from airflow_streamstate.cli.naming import allow_stores
 from airflow_streamstate.cli.options import Verb, option, options, pass_session, stream_argument
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.restore_home import Restoring
@@ -44,6 +45,7 @@ def mirror(
     The driver of a stream with --mirror does this itself while it runs. Only what is missing is copied, so the command
     can be interrupted and repeated.
     """
+    allow_stores(session, uris)
     controller = session.controller()
     stores = controller.mirrors.chosen(stream_id, uris)
     rows = []
@@ -89,6 +91,7 @@ def restore(
     answers, is verified as it arrives, and becomes a stream only when it is complete. A stream that cannot be restored
     does not hold up the others; it is reported, and the exit status is 1.
     """
+    allow_stores(session, uris)
     controller = session.controller()
     mirrors = [controller.mirrors.open(uri) for uri in uris]
     restoring = Restoring(

@@ -1,4 +1,4 @@
-"""What a command names beyond the home, which it thereby allows: a launcher with its options, references to secrets."""
+"""What a command names beyond the home, which it thereby allows: a launcher with its options, references, stores."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.references import is_reference, split_argument
+from airflow_streamstate.snapshot.placing import uri_of
+from airflow_streamstate.store.open import open_store
 
 
 def allow_request(session: ShellSession, request: DeployRequest) -> None:
@@ -28,6 +30,11 @@ def allow_change(session: ShellSession, change: ChangeRequest) -> None:
     Raises InvalidRequestError where the list of this machine is malformed.
     """
     session.allow(_named(session, change, _launchers_after(session, change)))
+
+
+def allow_stores(session: ShellSession, uris: Iterable[str]) -> None:
+    """Allow the stores at these URIs. Raises InvalidRequestError for a URI of no store, too."""
+    session.allow(Allowed(stores=tuple(dict.fromkeys(open_store(uri).uri for uri in uris))))
 
 
 def _launchers_after(session: ShellSession, change: ChangeRequest) -> tuple[LauncherChoice, ...] | None:
@@ -58,7 +65,14 @@ def _named(
             if launcher.name != LOCAL:
                 places.append(_place(session, launcher))
     spark = () if not request.spark_conn_id else (request.spark_conn_id,)
-    return Allowed(tuple(dict.fromkeys(_references(request))), tuple(places), spark)
+    return Allowed(tuple(dict.fromkeys(_references(request))), tuple(places), spark, _stores(request))
+
+
+def _stores(request: DeployRequest | ChangeRequest) -> tuple[str, ...]:
+    if not isinstance(request, DeployRequest):
+        return ()  # a change keeps the places that the stream has
+    uris = (*request.mirrors, *filter(None, [uri_of(request.snapshots)]))
+    return tuple(dict.fromkeys(open_store(uri).uri for uri in uris))
 
 
 def _place(session: ShellSession, launcher: LauncherChoice) -> AllowedPlace:

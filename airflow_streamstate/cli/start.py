@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from airflow_streamstate.cli import render
-from airflow_streamstate.cli.naming import allow_request
+from airflow_streamstate.cli.naming import allow_request, allow_stores
 from airflow_streamstate.cli.options import (
     Moment,
     Ordering,
@@ -228,6 +228,7 @@ def deploy(
     elif given["application"] is None:
         raise click.UsageError("Name a script by --app, or the file of a stream by --spec.")
     else:
+        allow_stores(session, mirrors)
         restarts = restart_policy_of(given)
         request = deploy_request(
             session,

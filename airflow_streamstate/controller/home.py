@@ -118,7 +118,7 @@ class Home:
         made._memory = Memory()
         made._feed = feed
         made._checkpoints = checkpoints
-        made._places = None if open_place is None else SnapshotPlaces(checkpoints, open_place, clock)
+        made._places = None if open_place is None else SnapshotPlaces(checkpoints, made._checking(open_place), clock)
         made._is_for_spark = True
         made._launches = folder
         made._identity = ""
@@ -144,10 +144,25 @@ class Home:
     def places(self) -> SnapshotPlaces:
         """The stores in which data of snapshots may lie. Raises as ``checkpoints``."""
         if self._places is None:
-            self._places = SnapshotPlaces(
-                self.checkpoints, partial(open_store, options=self.config.options, clock=self.clock), self.clock
-            )
+            opened = partial(open_store, options=self.config.options, clock=self.clock)
+            self._places = SnapshotPlaces(self.checkpoints, self._checking(opened), self.clock)
         return self._places
+
+    def _checking(self, open_place: OpenPlace) -> OpenPlace:
+        def opened(uri: str) -> Store:
+            self.check_store(uri)
+            return open_place(uri)
+
+        return opened
+
+    def check_store(self, uri: str, **facts: object) -> None:
+        """Check that a mirror or snapshots of this home may be at this URI: any record may name one.
+
+        Raises:
+            InvalidRequestError: it is neither the home's own nor allowed.
+        """
+        if uri not in (self.home.uri, self._checkpoints.uri):
+            self.config.allowed.check_store(uri, **facts)
 
     @property
     def identity(self) -> str:

@@ -36,7 +36,8 @@ class Mirrors:
         self._context = context
 
     def open(self, uri: str) -> Store:
-        """The store of a mirror. Raises InvalidRequestError for a URI of no store, or of the home itself."""
+        """The store of a mirror. Raises InvalidRequestError for a URI of no store, of the home itself, or of a place
+        that is not allowed."""
         home = self._context.home
         mirror = open_store(uri, options=home.config.options, clock=self._context.clock)
         if mirror.uri in (home.home.uri, home.checkpoints.uri):
@@ -45,6 +46,7 @@ class Mirrors:
                 mirror=mirror.uri,
                 next_step="Name another disk, bucket or region.",
             )
+        home.check_store(mirror.uri)
         return mirror
 
     def of(self, stream_id: str) -> tuple[str, ...]:

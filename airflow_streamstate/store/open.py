@@ -45,7 +45,7 @@ def open_store(
     if not separator or "/" in scheme or scheme == "":
         return _open_folder(uri, clock, makes_root)
     if scheme == "file":
-        return _open_folder(_path_of_file_uri(uri, rest), clock, makes_root)
+        return _open_folder(path_of_file_uri(uri), clock, makes_root)
     if scheme == "s3" and rest.startswith("//"):
         return _open_s3(uri, rest[2:], options.s3, clock)
     if scheme == "gs" and rest.startswith("//"):
@@ -76,7 +76,9 @@ def local_folder(path: str) -> Path:
         raise _bad_uri("this machine has no user of that name", path) from error
 
 
-def _path_of_file_uri(uri: str, rest: str) -> str:
+def path_of_file_uri(uri: str) -> str:
+    """The absolute path that a ``file:`` URI names; raises InvalidRequestError where it names none of this machine."""
+    rest = uri.partition(":")[2]
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):

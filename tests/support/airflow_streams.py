@@ -18,7 +18,9 @@ from support.scripted_stream import ScriptedStream
 
 CONN_ID = "streamstate_default"
 ALLOWED = Allowed(
-    secrets=("env://*", "secret://*"), spark_connections=("spark_default", "spark_here", "spark_cluster", "nowhere")
+    secrets=("env://*", "secret://*"),
+    spark_connections=("spark_default", "spark_here", "spark_cluster", "nowhere"),
+    stores=("/",),
 )
 """What the connection lets versions name; tests of what is not allowed have a connection of their own."""
 
@@ -86,7 +88,9 @@ def named_home(
     """
     checkpoints_uri = None if home_uri is None else str(base / "checkpoints")
     options = StoreOptions(s3 or S3Options())
-    config = HomeConfig(home_uri or str(base / "home"), checkpoints_uri, options, allowed=allowed or Allowed())
+    config = HomeConfig(
+        home_uri or str(base / "home"), checkpoints_uri, options, allowed=allowed or Allowed(stores=("/",))
+    )
     with named_by(config, base, monkeypatch, begins=begins) as named:
         yield named
 

@@ -55,7 +55,9 @@ from support.fake_clock import FakeClock
 from support.snapshots import run_stateful
 
 STREAM = "orders"
-ANY_SECRET = Allowed(secrets=("env://*", "secret://*"), spark_connections=("spark_default", "c"))
+ANY_SECRET = Allowed(
+    secrets=("env://*", "secret://*"), spark_connections=("spark_default", "c"), stores=("/", "memory://", "s3://")
+)
 """What tests allow whose subject is not what is allowed."""
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 

@@ -32,6 +32,7 @@ from support.fake_clock import FakeClock
 from support.faulty_store import Call, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_processes import Process, Schedule
 from support.sim_rehearsal import rehearse
+from support.sim_stage import ANY_SECRET
 from support.sim_watch import WatchedStore
 from support.simulated_driver import STREAM, DriverKilledError, SimulatedDriver, SimulatedStream
 from support.simulated_query import Phase, QueryDiedError, SimulatedPlan, SimulatedRun, SimulatedStartable
@@ -191,7 +192,12 @@ class World:
         plan.before_each = before_each or plan.before_each
         store = FaultyStore(self.store, plan)
         home = Home.of(
-            self.home_of(store), store, self.launches, process.clock, lambda _: FaultyStore(self.place, plan)
+            self.home_of(store),
+            store,
+            self.launches,
+            process.clock,
+            lambda _: FaultyStore(self.place, plan),
+            allowed=ANY_SECRET,
         )
         return Controller(home, SimulatedLauncher(self, process, plan), process.clock, name)
 

@@ -33,6 +33,7 @@ from airflow_streamstate.protocol.ids import is_rehearsal_id, launch_key_for
 from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, LaunchRecord
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.retry import Retry
+from airflow_streamstate.snapshot.placing import uri_of
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.s3a import ReachedBySpark
 
@@ -286,6 +287,7 @@ class Drivers:
                 configured=self._home.checkpoints.uri,
                 next_step="Give the checkpoints_uri that it was deployed with.",
             )
+        self._check_stores(spec)
         launch_key = launch_key_for(spec.deployment_id, attempt)
         place_of_launch = self.places.place(spec, launch_key)
         folder = Path(place_of_launch.folder)
@@ -338,6 +340,11 @@ class Drivers:
             options=options,
             conn_id=place_of_launch.conn_id,
         )
+
+    def _check_stores(self, spec: DeploymentSpec) -> None:
+        """The driver is given what reaches these stores."""
+        for uri in (*filter(None, [uri_of(spec.snapshots)]), *spec.mirrors):
+            self._home.check_store(uri, stream_id=spec.stream_id)
 
     def _of_environment(self, spec: DeploymentSpec) -> dict[str, str]:
         """The variables by which this process reaches the stores of the deployment, for a driver on this machine."""

@@ -142,7 +142,8 @@ def test_a_place_that_is_away_is_asked_once_for_all_that_lies_there(stage: Stage
     for number in (1, 2, 3):
         lost = stage.keep("live", attempt=number)
         rewrite(stage, lost, data_uri="s3://away/place")
-    home = Home.of(stage.home.home, stage.home.checkpoints, tmp_path / "too", stage.clock, lambda _uri: Away("away"))
+    stores, allowed = (stage.home.home, stage.home.checkpoints), stage.allowed
+    home = Home.of(*stores, tmp_path / "too", stage.clock, lambda _uri: Away("away"), allowed=allowed)
     mirrors = Controller(home, stage.launcher, stage.clock).mirrors
     with pytest.raises(UnavailableError, match="does not answer"):
         list(mirrors.copy(STREAM, [MemoryStore("mirror")]))
