@@ -31,6 +31,8 @@ class StreamsDag(DAG):
 
     :param streams: a file or a folder of files; a relative path is one from the folder of the DAG's file.
     :param only: ids of streams of these files; the others are left as they are.
+    :param root: a folder: a file whose paths leave it, links followed, is refused; a relative path is one from the
+        folder of the DAG's file. Empty: no limit.
     :param streamstate_conn_id: the Airflow connection that names the home.
     :param rehearse: rehearse each changed version on a fork of its stream's state before a person is asked.
     :param needs_approval: wait for a person under *Required Actions* (Airflow 3.1), with all differences and verdicts.
@@ -54,6 +56,7 @@ class StreamsDag(DAG):
         *,
         dag_id: str = "streams",
         only: Sequence[str] = (),
+        root: str = "",
         streamstate_conn_id: str = StreamStateHook.default_conn_name,
         rehearse: bool = True,
         needs_approval: bool = False,
@@ -78,6 +81,7 @@ class StreamsDag(DAG):
         files: dict[str, Any] = {
             "streams": str(Path(caller).parent / streams),
             "only": list(only),
+            "root": str(Path(caller).parent / root) if root else "",
             "streamstate_conn_id": streamstate_conn_id,
         }
         with self:

@@ -31,14 +31,21 @@ from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS
 _COLOURS = {"new": "green", "changed": "yellow", "refused": "red", "not declared": "yellow"}
 _RESULTS = {"done": "green", "refused": "red", "failed": "red", "not begun": "yellow"}
 _LONGEST = 60
+root_option = option(
+    "--root",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Refuse a file whose paths leave this folder, links followed.",
+)
 paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 
 
 @click.command(cls=Verb)
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@root_option
 @option("--schema", "shows_schema", is_flag=True, help="Print the JSON schema of these files, for editors, and end.")
 @pass_session
-def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bool) -> int:
+def validate(session: ShellSession, /, paths: tuple[Path, ...], root: Path | None, shows_schema: bool) -> int:
     """Check the files of streams: each problem with its line. Needs no home.
 
     A PATH is a file, or a folder with files that end with .yaml, .yml or .json, those of its folders included.
@@ -48,7 +55,7 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
         return DONE
     if not paths:
         raise click.UsageError("Name a file or a folder; --schema prints the schema.")
-    read = checked(read_streams(paths))
+    read = checked(read_streams(paths, root))
     result: dict[str, object] = {
         "streams": [one.stream_id for one in read.streams],
         "problems": [
@@ -75,16 +82,19 @@ def schema() -> dict[str, Any]:
 
 @click.command(cls=Verb)
 @paths_argument
+@root_option
 @option("--plan/--no-plan", "plans", default=True, help="Rehearse each changed version, as `plan` does.")
 @deadline_option(DEADLINE_SECONDS, "Seconds until a rehearsal is ended.")
 @pass_session
-def diff(session: ShellSession, /, paths: tuple[Path, ...], plans: bool, deadline_seconds: float) -> int:
+def diff(
+    session: ShellSession, /, paths: tuple[Path, ...], root: Path | None, plans: bool, deadline_seconds: float
+) -> int:
     """Show what `apply` with the same files would do: new, changed, unchanged, no longer declared.
 
     Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status
     1 if a stream could not be made as its file says.
     """
-    declared = read_streams(paths).need_all()
+    declared = read_streams(paths, root).need_all()
     _allow(session, declared)
     with session.progress("diff") as report:
         deadline = deadline_seconds if plans else None
@@ -116,6 +126,7 @@ def _cut(text: str) -> str:
 
 @click.command(cls=Verb)
 @paths_argument
+@root_option
 @option(
     "--prune",
     "prunes",
@@ -154,7 +165,9 @@ def _cut(text: str) -> str:
     help="Seconds to wait for each deploy and each stop; for an upgrade the file has its own.",
 )
 @pass_session
-def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path | None, **given: Any) -> int:
+def apply(
+    session: ShellSession, /, paths: tuple[Path, ...], root: Path | None, compared_path: Path | None, **given: Any
+) -> int:
     """Make the streams of the home as their files say: deploy, upgrade, rescale, resume or stop each of them.
 
     Each change has its journal. The same command again continues what was interrupted, and changes nothing that is as
@@ -164,7 +177,7 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     """
     if given["prunes"]:
         need_folders(paths)
-    declared = read_streams(paths).need_all()
+    declared = read_streams(paths, root).need_all()
     _allow(session, declared)
 
     def say(stream_id: str, line: str) -> None:

@@ -44,7 +44,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.declarations.reading import need_stream
+from airflow_streamstate.declarations.reading import DeclaredStream, need_stream
 from airflow_streamstate.declarations.versions import deploy_request as declared_request
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.events import Noted
@@ -129,6 +129,12 @@ group_option = option(
     help="The file of the stream, as `apply` takes it, instead of --app and what else it says.",
 )
 @option(
+    "--root",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="With --spec: refuse a file whose paths leave this folder, links followed.",
+)
+@option(
     "--start",
     "start_mode",
     type=click.Choice(["restore", "seed", "fresh"]),
@@ -211,6 +217,7 @@ def deploy(
     ordering: Ordering,
     max_lag: int | None,
     spec_path: Path | None,
+    root: Path | None,
     offsets_path: str | None,
     mirrors: tuple[str, ...],
     **given: Any,
@@ -224,7 +231,9 @@ def deploy(
     In --conf, --env and arguments env://NAME stands for a secret of this shell's environment, looked up at each launch.
     """
     if spec_path is not None:
-        request = _declared_request(session, stream_id, spec_path, ordering)
+        request = _declared_request(session, stream_id, need_stream(spec_path, root), ordering)
+    elif root is not None:
+        raise click.UsageError("--root is of the file that --spec names.")
     elif given["application"] is None:
         raise click.UsageError("Name a script by --app, or the file of a stream by --spec.")
     else:
@@ -310,13 +319,15 @@ def deploy_request(session: ShellSession, stream_id: str, ordering: Ordering, **
     return DeployRequest(stream_id=stream_id, **ordering.facts, **given)
 
 
-def _declared_request(session: ShellSession, stream_id: str, path: Path, ordering: Ordering) -> DeployRequest:
+def _declared_request(
+    session: ShellSession, stream_id: str, declared: DeclaredStream, ordering: Ordering
+) -> DeployRequest:
     """The request of a stream's file; beside it only the order, the wait and consents may be given."""
     context = click.get_current_context()
     consents: dict[str, Any] = {}
     for parameter in context.command.params:
         name, heading = str(parameter.name), getattr(parameter, "heading", None)
-        if name in ("stream_id", "spec_path", "max_lag") or not context.params.get(name):
+        if name in ("stream_id", "spec_path", "root", "max_lag") or not context.params.get(name):
             continue
         if name == "start_mode" and context.params[name] == "fresh":
             consents["start"] = "fresh"  # a file that says it would begin again at each later deploy
@@ -324,10 +335,9 @@ def _declared_request(session: ShellSession, stream_id: str, path: Path, orderin
             consents[name] = context.params[name]
         elif context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             said = "the words after --" if heading is None else parameter.opts[0]
-            raise click.UsageError(f"--spec says all of a stream: leave out {said}, or write it into {path}.")
-    declared = need_stream(path)
+            raise click.UsageError(f"--spec says all of a stream: leave out {said}, or write it into {declared.path}.")
     if declared.stream_id != stream_id:
-        raise click.UsageError(f"{path} is the file of {declared.stream_id}, not of {stream_id}.")
+        raise click.UsageError(f"{declared.path} is the file of {declared.stream_id}, not of {stream_id}.")
     request = declared_request(declared, session.home().home.uri, ordering.request_id)
     return replace(request, reason=ordering.reason or request.reason, **consents)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,21 +45,23 @@ def _problems_of(declared: DeclaredStream) -> list[Problem]:
     values, lines = values_of(declared.path)
     found: list[Problem] = []
     while refusal is not None and len(found) < _MOST_PROBLEMS:
-        place, after = _place_of(declared.path, values, refusal)
+        place, after = _place_of(declared, values, refusal)
         found.append(_problem(declared.path, place, lines, refusal))
         if after is None:
             break
         values = after
-        refusal = _refusal_of(declared.path, values)
+        refusal = _refusal_of(declared, values)
     return found
 
 
-def _place_of(path: Path, values: dict[str, Any], refusal: StreamStateError) -> tuple[_Place, dict[str, Any] | None]:
+def _place_of(
+    declared: DeclaredStream, values: dict[str, Any], refusal: StreamStateError
+) -> tuple[_Place, dict[str, Any] | None]:
     """The field that the refusal is about, and the values without it; None where it cannot be left out."""
     for place in _places(values, ()):
         less = _without(values, place)
         try:
-            another = _refusal_of(path, less)
+            another = _refusal_of(declared, less)
         except ValidationError:
             continue  # it is needed
         if another is None or another.to_json() != refusal.to_json():
@@ -86,9 +89,9 @@ def _without(values: dict[str, Any], place: _Place) -> dict[str, Any]:
     return found
 
 
-def _refusal_of(path: Path, values: Mapping[str, Any]) -> StreamStateError | None:
+def _refusal_of(declared: DeclaredStream, values: Mapping[str, Any]) -> StreamStateError | None:
     """Raises ValidationError."""
-    return _refusal(DeclaredStream(path, StreamDeclaration.model_validate(_left(values))))
+    return _refusal(replace(declared, declaration=StreamDeclaration.model_validate(_left(values))))
 
 
 def _left(values: Any) -> Any:

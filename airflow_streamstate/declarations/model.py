@@ -205,11 +205,6 @@ class StreamDeclaration(_Part):
 
     id: str = Field(description="the stream: 1 to 63 characters of a-z, 0-9 and '-'")
     application: str = Field(description="the PySpark script; a path below the folder of the file, or an absolute one")
-    root: str | None = Field(
-        default=None,
-        description="the folder that no path of this file may leave, links followed; below the folder of the file, or"
-        " absolute",
-    )
     desired_state: DesiredState = Field(
         default="running", description="`stopped`: a stream that runs is stopped, state kept"
     )

@@ -56,10 +56,12 @@ class DeclaredStream:
 
     Attributes:
         path: of the file; paths in it are relative to its folder.
+        root: the folder that none of its paths may leave, links followed; None for no limit.
     """
 
     path: Path
     declaration: StreamDeclaration
+    root: Path | None = None
 
     @property
     def stream_id(self) -> str:
@@ -116,16 +118,21 @@ class _UnreadableError(Exception):
         super().__init__(reason)
 
 
-def read_streams(paths: Sequence[Path]) -> ReadFiles:
+def read_streams(paths: Sequence[Path], root: Path | None = None) -> ReadFiles:
     """Read files, and all files of folders, those of their folders included; names that begin with a dot are left out.
 
+    Args:
+        root: as in ``DeclaredStream``; the caller's, never the file's.
+
     Raises:
-        InvalidRequestError: a path is not there, cannot be read, or a folder has no file of a stream.
+        InvalidRequestError: a path is not there, cannot be read, or a folder has no file of a stream; or ``root`` is
+            no folder.
     """
+    _need_root(root)
     found: list[DeclaredStream] = []
     problems: list[Problem] = []
     for path in _files(paths):
-        read = read_stream(path)
+        read = read_stream(path, root)
         if isinstance(read, DeclaredStream):
             found.append(read)
         else:
@@ -156,8 +163,19 @@ def _from_here(path: Path) -> Path:
     return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
 
-def read_stream(path: Path) -> DeclaredStream | list[Problem]:
-    """The stream of one file, or what is wrong with it."""
+def _need_root(root: Path | None) -> None:
+    if root is not None and not root.is_dir():
+        raise InvalidRequestError(
+            "the root of these files is no folder",
+            root=str(root),
+            next_step="Name the folder that their paths may not leave.",
+        )
+
+
+def read_stream(path: Path, root: Path | None = None) -> DeclaredStream | list[Problem]:
+    """The stream of one file, or what is wrong with it; ``root``: as in ``DeclaredStream``."""
+    if root is not None and not path.resolve().is_relative_to(root.resolve()):
+        return [Problem(path, 0, "", f"this file is not below the root ({root})")]
     try:
         values, lines = _values(path)
     except _UnreadableError as error:
@@ -170,16 +188,17 @@ def read_stream(path: Path) -> DeclaredStream | list[Problem]:
         check_stream_id(declaration.id)
     except InvalidRequestError as error:
         return [Problem(path, lines.of(("id",)), "id", reason_of(error))]
-    return DeclaredStream(path.absolute(), declaration)
+    return DeclaredStream(path.absolute(), declaration, root)
 
 
-def need_stream(path: Path) -> DeclaredStream:
-    """The stream of one file, whatever other streams it depends on.
+def need_stream(path: Path, root: Path | None = None) -> DeclaredStream:
+    """The stream of one file, whatever other streams it depends on; ``root``: as in ``DeclaredStream``.
 
     Raises:
-        InvalidRequestError: the file has a problem.
+        InvalidRequestError: the file has a problem, or ``root`` is no folder.
     """
-    read = read_stream(path)
+    _need_root(root)
+    read = read_stream(path, root)
     if isinstance(read, list):
         return ReadFiles(problems=tuple(read)).need_all()[0]
     return read

@@ -11,13 +11,14 @@ from typing import Any
 from airflow_streamstate.controller.request.literal_secrets import CONSENT
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.rewrites import check_rewrite, conf_of
+from airflow_streamstate.controller.request.script_modules import modules_beside
 from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.request.whole_version import WholeVersion
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.declarations.model import StatePart
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.interface import LOCAL
+from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
@@ -27,7 +28,7 @@ from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 from airflow_streamstate.protocol.upgrades import HealthyWhen
-from airflow_streamstate.store.open import open_store
+from airflow_streamstate.store.open import open_store, path_of_file_uri
 
 
 def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | None = None) -> DeployRequest:
@@ -45,6 +46,8 @@ def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | No
 
 def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | None) -> DeployRequest:
     one, launcher = declared.declaration, declared.declaration.launcher
+    if declared.root is not None:
+        _keep_below(declared)
     return DeployRequest(
         stream_id=one.id,
         application=_path(declared, one.application),
@@ -234,30 +237,48 @@ def _paths(declared: DeclaredStream, texts: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _path(declared: DeclaredStream, text: str) -> Path:
-    """A path of the file; not resolved: a folder that is swapped by a link stays one.
+    """A path of the file; not resolved: a folder that is swapped by a link stays one."""
+    return declared.path.parent / Path(text).expanduser()
+
+
+def _keep_below(declared: DeclaredStream) -> None:
+    """Check that no local path of the file leaves its root: none that it names, and none that is found there.
 
     Raises:
-        InvalidRequestError: it leaves the root.
+        InvalidRequestError: one does; or the modules of the script cannot be found.
     """
-    folder, root = declared.path.parent, declared.declaration.root
-    path = folder / Path(text).expanduser()
-    if root is not None and not path.resolve().is_relative_to((folder / Path(root).expanduser()).resolve()):
+    one = declared.declaration
+    texts = [one.application, *one.py_files, *one.files, *filter(None, [one.working_folder])]
+    texts += [path_of_file_uri(jar) if jar.startswith("file:") else jar for jar in one.jars if not _is_elsewhere(jar)]
+    if one.launcher is not None and (python_env := one.launcher.options.get(PYTHON_ENV)):
+        texts.append(str(python_env))
+    for text in texts:
+        _need_below(declared, _path(declared, text), text)
+    for text in one.py_files:
+        for path in _path(declared, text).rglob("*"):  # of a folder, what is linked into it
+            _need_below(declared, path, text)
+    for module in modules_beside(_path(declared, one.application), one.modules):
+        _need_below(declared, module.path, module.name)
+
+
+def _need_below(declared: DeclaredStream, path: Path, text: str) -> None:
+    if declared.root is not None and not path.resolve().is_relative_to(declared.root.resolve()):
         raise InvalidRequestError(
-            "this path leaves the root of its file",
+            "this path leaves the root of these files",
             path=text,
             leads_to=str(path.resolve()),
-            root=root,
-            next_step="Move the file below the root, or widen the root.",
+            root=str(declared.root),
+            next_step="Move what is needed below the root; or whoever applies the file names another root.",
         )
-    return path
+
+
+def _is_elsewhere(jar: str) -> bool:
+    return _is_uri(jar) and not jar.startswith("file:")
 
 
 def _working_folder(declared: DeclaredStream) -> Path | None:
     text = declared.declaration.working_folder
-    if text is None:
-        return None
-    _path(declared, text)
-    return Path(text).expanduser()  # a relative one is refused
+    return None if text is None else Path(text).expanduser()  # a relative one is refused
 
 
 def _is_uri(text: str) -> bool:

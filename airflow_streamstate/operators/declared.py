@@ -50,10 +50,11 @@ class StreamFilesOperator(BaseOperator):
 
     :param streams: a file or folder, or a list of them. (templated)
     :param only: ids of streams of these files; the others are read, and left as they are. (templated)
+    :param root: a folder: a file whose paths leave it, links followed, is refused; empty: no limit. (templated)
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
     """
 
-    template_fields: Sequence[str] = ("streams", "only", "streamstate_conn_id")
+    template_fields: Sequence[str] = ("streams", "only", "root", "streamstate_conn_id")
     ui_color = "#e8f0e4"
 
     def __init__(
@@ -61,12 +62,14 @@ class StreamFilesOperator(BaseOperator):
         *,
         streams: str | Sequence[str],
         only: Sequence[str] | str = (),
+        root: str = "",
         streamstate_conn_id: str = StreamStateHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.streams = streams
         self.only = only
+        self.root = root
         self.streamstate_conn_id = streamstate_conn_id
 
     def paths(self) -> list[Path]:
@@ -79,7 +82,8 @@ class StreamFilesOperator(BaseOperator):
         from airflow_streamstate.declarations.reading import read_streams
 
         only = texts(self.only, "only")
-        read = read_streams(self.paths())
+        root = optional_text(self.root)
+        read = read_streams(self.paths(), None if root is None else Path(root))
         if not only:
             return list(read.need_all())
         found = [one for one in read.streams if one.stream_id in only]

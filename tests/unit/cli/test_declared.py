@@ -622,3 +622,19 @@ def test_people_and_programs_read_what_is_different(desk: Desk, words: tuple[str
     answer = shell("diff", folder, *words)
     assert answer.status == 0
     assert "deploy" in answer.out
+
+
+def test_who_applies_a_file_says_what_it_may_not_leave(desk: Desk) -> None:
+    """Each verb that takes files refuses one whose paths leave the folder; nothing is deployed."""
+    folder = declare(desk)
+    refusal = "this path leaves the root of these files"
+    assert refusal in shell("validate", folder, "--root", folder, "--json").json["problems"][0]["reason"]
+    assert refusal in diffed(folder, "--root", folder)[STREAM]["reason"]
+    answer, found = applied(folder, "--root", folder)
+    assert (answer.status, found[STREAM]["result"]) == (4, "refused")
+    assert refusal in found[STREAM]["reason"]
+    file = folder / f"{STREAM}.yaml"
+    assert refusal in shell("deploy", STREAM, "--spec", file, "--root", folder, "--json").error["message"]
+    assert "--spec" in shell("deploy", STREAM, "--app", "x.py", "--root", folder, "--json").error["message"]
+    assert shell("validate", folder, "--root", desk.base, "--json").status == 0
+    assert not (Path(desk.home) / STREAM).exists()

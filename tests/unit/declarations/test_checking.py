@@ -28,10 +28,6 @@ def said(folder: Path, text: str, script: str = "x = 1\n") -> list[str]:
         ("conf: {spark.hadoop.fs.s3a.secret.key: abc}\n", ":3: conf.spark.hadoop.fs.s3a.secret.key: these look like"),
         ("arguments:\n- --password\n- hunter2\n", ":4: arguments.0: these look like secrets"),
         ("environment: {X: env://}\n", ":3: environment.X: "),
-        ("py_files: [../lib.zip]\nroot: .\n", ":3: py_files.0: this path leaves the root of its file"),
-        ("files: [/etc/passwd]\nroot: .\n", ":3: files.0: this path leaves the root of its file"),
-        ("jars: [link.jar]\nroot: .\n", ":3: jars.0: this path leaves the root of its file"),
-        ("working_folder: /\nroot: .\n", ":3: working_folder: this path leaves the root of its file"),
         ("launcher:\n  name: yarn\n  options: {queue: 2026-02-30}\n", ":5: launcher.options.queue: this looks like"),
         ("working_folder: here\n", ":3: working_folder: the working folder must be an absolute path (here); give the"),
         ("state: {store: rocksdb}\nconf: {spark.sql.streaming.stateStore.providerClass: x}\n", ":3: state.store: "),
@@ -39,7 +35,6 @@ def said(folder: Path, text: str, script: str = "x = 1\n") -> list[str]:
 )
 def test_what_a_deploy_would_refuse_has_its_line(tmp_path: Path, more: str, problem: str) -> None:
     """The field is the one without which it would not be refused."""
-    (tmp_path / "link.jar").symlink_to("/etc/passwd")
     (found,) = said(tmp_path, f"id: flights\napplication: job.py\n{more}")
     assert found.startswith(problem)
     assert "hunter2" not in found
@@ -82,3 +77,58 @@ def test_problems_name_their_files_from_the_current_folder(tmp_path: Path, monke
     for named in (Path("streams"), streams):
         places = [str(one).split(": ")[0] for one in checked(read_streams([named])).problems]
         assert places == ["streams/a.yaml:2", "streams/b.yaml:3", "streams/c.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ("py_files: [../lib.zip]\n", "py_files.0"),
+        ("py_files: [package]\n", "py_files.0"),
+        ("files: [/etc/passwd]\n", "files.0"),
+        ("files: [~/x]\n", "files.0"),
+        ("jars: [link.jar]\n", "jars.0"),
+        ("jars: ['file:///etc/passwd']\n", "jars.0"),
+        ("working_folder: /\n", "working_folder"),
+        ("modules: [linked.py]\n", "modules.0"),
+        ("modules: ['l*.py']\n", "modules.0"),
+        ("launcher:\n  name: yarn\n  options: {python_env: /etc/passwd}\n", "launcher.options.python_env"),
+    ],
+)
+def test_no_path_leaves_the_root_of_the_caller(tmp_path: Path, more: str, field: str) -> None:
+    """By its name, by ``..``, by a link, or as part of a folder or glob."""
+    root = tmp_path / "root"
+    (root / "package").mkdir(parents=True)
+    (tmp_path / "beyond.py").write_text("x = 1\n")
+    for link in ("link.jar", "linked.py", "package/inner.py"):
+        (root / link).symlink_to(tmp_path / "beyond.py")
+    (root / "job.py").write_text("print('v1')\n")
+    path = root / "flights.yaml"
+    path.write_text(f"id: flights\napplication: job.py\n{more}")
+    (found,) = checked(read_streams([path], root)).problems
+    assert found.where == field
+    assert found.reason.startswith("this path leaves the root of these files (")
+
+
+def test_a_script_that_is_or_imports_a_link_out_of_the_root_is_refused(tmp_path: Path) -> None:
+    """Also a file of a stream that is such a link; what lies below the root is taken."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "beyond.py").write_text("x = 1\n")
+    (root / "beyond.py").symlink_to(tmp_path / "beyond.py")
+    (root / "job.py").write_text("import beyond\n")
+    path = root / "flights.yaml"
+    for application in ("beyond.py", "../beyond.py", "job.py"):
+        path.write_text(f"id: flights\napplication: {application}\n")
+        (found,) = checked(read_streams([path], root)).problems
+        assert "this path leaves the root of these files" in found.reason
+    assert checked(read_streams([path], tmp_path)).problems == ()
+    assert checked(read_streams([path])).problems == ()
+    (tmp_path / "other.yaml").write_text("id: other\napplication: job.py\n")
+    (root / "other.yaml").symlink_to(tmp_path / "other.yaml")
+    (found,) = read_streams([root / "other.yaml"], root).problems
+    assert "this file is not below the root" in found.reason
+
+
+def test_a_file_has_no_say_in_its_root(tmp_path: Path) -> None:
+    """Its author is the one whom the root limits."""
+    assert "there is no such field" in said(tmp_path, "id: flights\napplication: job.py\nroot: /\n")[0]

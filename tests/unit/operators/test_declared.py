@@ -16,6 +16,7 @@ from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError, InvalidRequestError
 from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator
 from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.streams_dag import StreamsDag
 from airflow_streamstate.triggers.events import EventContent
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
@@ -217,3 +218,15 @@ def test_a_triggerer_that_cannot_look_ends_the_wait(named: NamedHome, folder: Pa
         turn(make(), ours, event, deferred.kwargs)
     with pytest.raises(AirflowFailException, match="this is not what a wave waits for"):
         turn(make(), ours, event, {"begun": {"number": 0}})
+
+
+def test_who_applies_files_says_what_they_may_not_leave(folder: Path, ours: Any) -> None:
+    """The author of a file has no say in it; a DAG's root is one from the folder of the DAG's file."""
+    declare(folder, "flights")
+    found = CompareStreamsOperator(task_id="compare", streams=str(folder), root=str(folder), rehearse=False)
+    (one,) = found.execute(ours)["streams"]
+    assert one["kind"] == "refused"
+    assert "this path leaves the root of these files" in one["reason"]
+    dag = StreamsDag(".", root="..", dag_id="declared")
+    assert dag.task_dict["compare"].root == str(Path(__file__).parent / "..")
+    assert dag.task_dict["apply"].partial_kwargs["root"] == str(Path(__file__).parent / "..")
