@@ -232,7 +232,7 @@ def test_a_pruned_mirror_is_one_to_go_on_from(stage: Stage, mirror: LocalStore, 
     new = tmp_path / "new"
     new.mkdir()
     store = LocalStore(new)
-    home = Home.of(store, store, tmp_path / "launches", stage.clock)
+    home = Home.of(store, store, tmp_path / "launches", stage.clock, allowed=stage.allowed)
     restored = Restoring(home, [mirror], "tests").restore(STREAM, accept_duplicates=True)
     assert restored.snapshot_id in whole_at(mirror, stage)
     deployed = Controller(home, stage.launcher, stage.clock, "tests").deploy(stage.request("print('v2')\n"))
@@ -247,7 +247,7 @@ def test_a_home_that_was_gone_on_from_elsewhere_removes_nothing(
     new = tmp_path / "new"
     new.mkdir()
     store = LocalStore(new)
-    home = Home.of(store, store, tmp_path / "launches", stage.clock)
+    home = Home.of(store, store, tmp_path / "launches", stage.clock, allowed=stage.allowed)
     Restoring(home, [mirror], "tests").restore(STREAM, accept_duplicates=True)
     there = Controller(home, stage.launcher, stage.clock, "tests")
     there.deploy(stage.request("print('v2')\n", mirrors=(mirror.uri,)))
