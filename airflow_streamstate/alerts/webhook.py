@@ -7,6 +7,7 @@ Of the URL only scheme and host are ever shown: its path, its parameters and its
 from __future__ import annotations
 
 import base64
+import html
 import http.client
 import json
 import threading
@@ -129,7 +130,8 @@ class Webhook:
 
     def tell(self, change: AlertChange) -> None:
         """Queue an alert; never waits. Where the queue is full, the oldest one is given up."""
-        body = json.dumps({"home": self._home_uri, **change.to_json(), "text": change.line}).encode()
+        text = html.escape(change.line, quote=False)  # as Slack asks: else ``<!channel>`` in an error calls everybody
+        body = json.dumps({"home": self._home_uri, **change.to_json(), "text": text}).encode()
         with self._change:
             self._lost += len(self._queue) == MOST_QUEUED
             self._queue.append((change.message_id, body))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from airflow_streamstate.protocol.causes import for_one_line
 from airflow_streamstate.protocol.references import is_reference
@@ -21,11 +21,12 @@ _NAMES_TO_HIDE = (
 _SECRET_NAME = re.compile(_NAMES_TO_HIDE, re.IGNORECASE)
 # Bounded: else a word of a megabyte in a traceback costs quadratic time.
 _URI_USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,30}://)(?P<userinfo>[^/\s?#\"']*)@", re.IGNORECASE)
-_PARAMETER = re.compile(rf"(?P<name>[?&;][^=&;\s]*(?:{_NAMES_TO_HIDE})[^=&;\s]*)=(?P<value>[^&;\s\"']*)", re.IGNORECASE)
-_JSON_PAIR = re.compile(
-    rf"(?P<name>(?P<quote>[\"'])[^\"']*(?:{_NAMES_TO_HIDE})[^\"']*(?P=quote)\s*:\s*)(?P<open>[\"'])(?P<value>(?:\\.|(?!(?P=open)).)*)",
-    re.IGNORECASE,
-)
+# No start overlaps another's end, and the names are judged in Python: else some kilobytes of ``?`` cost cubic time.
+_UP_TO_EQUALS = re.compile(r"(?:\A|(?<=[&;=\s]))[^&;=\s]*=")
+_REST_UP_TO_EQUALS = re.compile(r"[^&;=\s]*=")
+_PARAMETER_VALUE = re.compile(r"[^&;\s\"']*")
+_JSON_PAIR = re.compile(r"(?P<quote>[\"'])(?P<name>[^\"']*)(?P=quote)\s*:\s*(?P<open>[\"'])")
+_JSON_VALUES = {quote: re.compile(rf"(?:\\.|[^{quote}\n])*") for quote in "\"'"}
 
 
 def is_secret_name(name: str) -> bool:
@@ -35,8 +36,45 @@ def is_secret_name(name: str) -> bool:
 def redact_uri(text: str) -> str:
     """The text without passwords of URIs, secret parameters (``?token=…``, ``;password=…``) and pairs of JSON."""
     text = _URI_USERINFO.sub(lambda match: match.group(0) if _is_plain(match) else f"{match['scheme']}{HIDDEN}@", text)
-    text = _PARAMETER.sub(rf"\g<name>={HIDDEN}", text)
-    return _JSON_PAIR.sub(rf"\g<name>\g<open>{HIDDEN}", text)
+    return _without(_without(text, _parameter_values), _json_values)
+
+
+def _without(text: str, spans: Callable[[str], Iterator[tuple[int, int]]]) -> str:
+    parts, at = [], 0
+    for start, end in spans(text):
+        parts += [text[at:start], HIDDEN]
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+def _parameter_values(text: str) -> Iterator[tuple[int, int]]:
+    """Where the values of secret parameters begin and end."""
+    found = _UP_TO_EQUALS.search(text)
+    while found is not None:
+        end = found.end()
+        if _is_secret_parameter(text, found):
+            value = _PARAMETER_VALUE.match(text, end)
+            start, end = end, end if value is None else value.end()
+            yield start, end
+        found = _REST_UP_TO_EQUALS.match(text, end) or _UP_TO_EQUALS.search(text, end)
+
+
+def _is_secret_parameter(text: str, found: re.Match[str]) -> bool:
+    is_whole = text[max(found.start() - 1, 0) : found.start()] in ("&", ";")
+    name = found[0] if is_whole else "".join(found[0].partition("?")[1:])
+    return is_secret_name(name)
+
+
+def _json_values(text: str) -> Iterator[tuple[int, int]]:
+    """Where the values of secret pairs begin and end, without their quotes."""
+    found = _JSON_PAIR.search(text)
+    while found is not None:
+        end = found.start("name")  # the text of a pair that is shown may begin another one
+        if is_secret_name(found["name"]):
+            value = _JSON_VALUES[found["open"]].match(text, found.end())
+            start, end = found.end(), found.end() if value is None else value.end()
+            yield start, end
+        found = _JSON_PAIR.search(text, end)
 
 
 def secrets_of(
@@ -119,8 +157,8 @@ def named_secrets(arguments: Iterable[str]) -> Iterator[tuple[str, str, str | No
 def _named_secret(argument: str) -> tuple[str, str | None]:
     # The first name that is secret-like counts: ``--conf=spark.some.secret=a=b`` has the secret ``a=b``.
     at = argument.find("=")
-    while at >= 0:
-        if _is_name(argument[:at]) and is_secret_name(argument[:at]):
+    while at >= 0 and _is_name(argument[:at]):
+        if is_secret_name(argument[:at]):
             return argument[:at], argument[at + 1 :]
         at = argument.find("=", at + 1)
     return "", None
@@ -136,8 +174,8 @@ def _secrets_in(text: str) -> Iterator[str]:
         if not _is_plain(match):
             user, colon, password = match["userinfo"].partition(":")
             yield password if colon else user
-    for pattern in (_PARAMETER, _JSON_PAIR):
-        yield from (match["value"] for match in pattern.finditer(text))
+    for spans in (_parameter_values, _json_values):
+        yield from (text[start:end] for start, end in spans(text))
 
 
 def _is_plain(match: re.Match[str]) -> bool:

@@ -93,7 +93,11 @@ class SigningKeys:
                 key, plain, "it was signed with a key that is not accepted", signed_with=match["key_id"],
                 accepted=", ".join(self.key_ids),
             )  # fmt: skip
-        if not hmac.compare_digest(_mac(text, key, plain), match["mac"]):
+        try:
+            mac = _mac(text, key, plain)
+        except RecursionError:
+            raise refused(key, plain, "it is nested too deep") from None
+        if not hmac.compare_digest(mac, match["mac"]):
             raise refused(key, plain, "its signature does not fit: it was altered, or copied from another key")
         return match["key_id"]
 

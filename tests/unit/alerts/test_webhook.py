@@ -52,6 +52,15 @@ def test_an_alert_is_posted_as_json_with_a_line_for_people() -> None:
     assert said == []
 
 
+def test_what_a_driver_says_is_no_markup_of_a_chat() -> None:
+    """Slack reads mentions and named links in angle brackets, which an error of a script can hold."""
+    alert = Alert("id-1", "lag", "counts", START_AT, "<!channel> <https://evil.example|sign in> R&D")
+    with receiving() as receiver, sending(receiver.url) as (webhook, _):
+        webhook.tell(AlertChange("raised", "orders", "d-0001", alert, START_AT))
+        assert webhook.close(20) == 0
+    assert receiver.got[0]["text"] == ("orders: lag: &lt;!channel&gt; &lt;https://evil.example|sign in&gt; R&amp;D")
+
+
 def test_what_fails_is_sent_again_in_order_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A receiver that is overloaded for a while gets every alert, once."""
     monkeypatch.setattr(webhooks, "MOST_SECONDS_BETWEEN_TRIES", 0.01)

@@ -162,3 +162,31 @@ def test_sparks_advice_to_read_state_as_what_it_is_not_is_not_passed_on(advice: 
     assert redact_text(f"Existing value_schema=<a>. {advice} SQLSTATE: 42K06", ()) == (
         f"Existing value_schema=<a>. {STATE_CHECK_STAYS} SQLSTATE: 42K06"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["?" * 200_000, "?token" * 33_000, "?a=" * 66_000, ";token=;" * 25_000, "\"'" * 100_000, '"token' * 33_000,
+     '"' + "token" * 40_000, '"a":' * 50_000, '"token":"' * 22_000, '"token"' + " " * 200_000],
+    ids=lambda text: text[:9].strip(),
+)  # fmt: skip
+def test_a_text_that_is_made_for_it_does_not_take_hours(text: str) -> None:
+    """A driver writes what it likes into its log, and the page and the watcher hide its secrets."""
+    assert len(redact_uri(text)) > 0
+    assert len(secrets_of({"spark.x": text}, [])) >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("?next=http://h/?token=x&b=1", f"?next=http://h/?token={HIDDEN}&b=1"),
+        ("?a?token=x", f"?a?token={HIDDEN}"),
+        ("?token?a=x", f"?token?a={HIDDEN}"),
+        (f"?{'a' * 500}token=x", f"?{'a' * 500}token={HIDDEN}"),
+        ('"a":"b","token":"x"', f'"a":"b","token":"{HIDDEN}"'),
+        ("{'a': 'token', 'pass': \"x'y\"}", f"{{'a': 'token', 'pass': \"{HIDDEN}\"}}"),
+    ],
+)
+def test_a_secret_is_found_after_a_name_that_is_none(text: str, shown: str) -> None:
+    """The value of a name that is shown may hold the parameter or the pair that is not."""
+    assert redact_uri(text) == shown

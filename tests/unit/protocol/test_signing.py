@@ -57,6 +57,15 @@ def test_what_is_no_signature_is_none(said: object) -> None:
         keys(OLD).check(KEY, {**PLAIN, SIGNATURE: said})
 
 
+def test_a_record_that_is_nested_too_deep_is_not_signed() -> None:
+    """It can be read at one depth of calls, and not be written at another."""
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(SignatureError, match="nested too deep"):
+        keys(OLD).check(KEY, {**keys(OLD).signed(KEY, PLAIN), "more": nested})
+
+
 def test_a_rotation_accepts_both_keys_and_signs_with_the_first() -> None:
     """Controllers may change their keys one after the other; after the old one is gone, its records are refused."""
     signed = keys(OLD).signed(KEY, PLAIN)
