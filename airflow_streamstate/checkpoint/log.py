@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,6 +24,8 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _READ = Retry(tries=20)
 GAP_WINDOW = 2
 """A gap just below the last commit is refused; an older one is only reported (``batches_passed_over``)."""
+MOST_PASSED_OVER = 1_000
+"""So many batches of a gap are named."""
 
 
 @dataclass(frozen=True)
@@ -225,10 +228,18 @@ class Checkpoint:
 def batches_passed_over(commit_ids: Sequence[int]) -> tuple[int, ...]:
     """The batches that are missing between the first and the last of these commits: they never committed (Law 12).
 
-    Spark commits one batch after the other and removes the oldest; seeds and forks begin with two in a row.
+    Spark commits one batch after the other and removes the oldest; seeds and forks begin with two in a row. At most
+    ``MOST_PASSED_OVER`` and one more: one file of any name must not take all memory.
     """
-    there = set(commit_ids)
-    return tuple(number for number in range(min(there), max(there)) if number not in there) if there else ()
+    there = sorted(set(commit_ids))
+    gaps = (range(one + 1, other) for one, other in itertools.pairwise(there))
+    return tuple(itertools.islice(itertools.chain.from_iterable(gaps), MOST_PASSED_OVER + 1))
+
+
+def listed_batches(batch_ids: Iterable[int]) -> str:
+    """These batches as a list for people, which ends with ``…`` after ``MOST_PASSED_OVER`` of them."""
+    ids = sorted(batch_ids)
+    return ", ".join([*map(str, ids[:MOST_PASSED_OVER]), *(["…"] if len(ids) > MOST_PASSED_OVER else [])])
 
 
 def crc_key_of(key: str) -> str:

@@ -31,6 +31,8 @@ _LIMIT, _AGGREGATION = "globalLimit", "stateStoreSave"
 _FIRST_SCHEMA = re.compile(rb'\{"type":"struct","fields":\[(\])?')
 _SCHEMA_FOLDERS = frozenset({"_metadata", "_stateSchema"})
 _NUMBERED = re.compile(r"([0-9]+)(?:_[0-9a-f-]+)?")
+MAX_PARTITIONS = 100_000
+"""Of all stores of one operator; metadata with more are damaged."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,8 @@ def _read_operator(checkpoint: Checkpoint, path: str, paths: set[str]) -> Operat
         name = str(info["operatorName"])
         stores = {store["storeName"]: int(store["numPartitions"]) for store in raw["stateStoreInfo"]}
         operator_id, noted = int(info["operatorId"]), max(stores.values(), default=0)
+        if sum(map(abs, stores.values())) > MAX_PARTITIONS:
+            raise ValueError("no operator has so many partitions")
         if name == _LIMIT or (name == _AGGREGATION and _groups_by_nothing(checkpoint, operator_id, paths)):
             stores = dict.fromkeys(stores, 1)
         return OperatorStores(operator_id, name, stores, _variables(raw), noted)
@@ -272,11 +276,26 @@ def _version_names(checkpoint: Checkpoint, folder: str, paths: set[str], version
         if ids:
             return _since_known_zip(checkpoint, folder, paths, version, lineage)
         return _changelogs(checkpoint, folder, paths, version)
-    snapshots = [number for number in range(1, version + 1) if f"{folder}/{number}.snapshot" in paths]
-    start = max(snapshots, default=0)
-    names = [f"{start}.snapshot"] if start else []
-    names += [f"{number}.delta" for number in range(start + 1, version + 1)]
-    return _all_there(checkpoint, folder, paths, names)
+    start, deltas = _back_to(checkpoint, folder, paths, version, ("snapshot", "delta"))
+    return [*([f"{start}.snapshot"] if start else []), *deltas]
+
+
+def _back_to(
+    checkpoint: Checkpoint, folder: str, paths: set[str], version: int, kinds: tuple[str, str]
+) -> tuple[int, list[str]]:
+    """The newest whole file at or below a version, 0 for none, and each change since.
+
+    Looks no further back than there are files: a log may name a version of any number.
+    """
+    whole, change = kinds
+    names: list[str] = []
+    while version and f"{folder}/{version}.{whole}" not in paths:
+        name = f"{version}.{change}"
+        if f"{folder}/{name}" not in paths:
+            raise _missing(checkpoint.key(f"state/{folder}/{name}"))
+        names.append(name)
+        version -= 1
+    return version, names[::-1]
 
 
 def _is_there(stem: str, paths: set[str]) -> bool:
@@ -285,10 +304,9 @@ def _is_there(stem: str, paths: set[str]) -> bool:
 
 def _changelogs(checkpoint: Checkpoint, folder: str, paths: set[str], version: int) -> list[str]:
     """Format 1: the newest zip below, and each changelog since."""
-    start = max((number for number in range(1, version) if f"{folder}/{number}.zip" in paths), default=0)
+    start, changelogs = _back_to(checkpoint, folder, paths, version, ("zip", "changelog"))
     names = [f"{start}.zip", *_rocksdb_files(checkpoint, folder, paths, f"{start}.zip")] if start else []
-    changelogs = [f"{number}.changelog" for number in range(start + 1, version + 1)]
-    return names + _all_there(checkpoint, folder, paths, changelogs)
+    return names + changelogs
 
 
 def _since_known_zip(

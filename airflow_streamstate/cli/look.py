@@ -21,6 +21,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.ownership import Ownership, check_label
 from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.redaction import printable
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.observe.logs import LogReader
@@ -186,7 +187,7 @@ def logs(
             last_attempt=status.attempt,
         )
     facts = {"stream_id": stream_id, "deployment_id": status.deployment_id, "attempt": attempt or status.attempt}
-    session.emit({**facts, "log": text}, lambda _console: click.echo(text, nl=False))
+    session.emit({**facts, "log": text}, lambda _console: click.echo(_harmless(text), nl=False))
     if follow:
         with contextlib.suppress(KeyboardInterrupt):
             _follow(session, reader)
@@ -194,11 +195,18 @@ def logs(
         session.say(lambda console: console.print("the driver has written nothing yet"))
 
 
+def _harmless(log: str) -> str:
+    """A log without what acts on a terminal; a progress bar of Spark, which returns to the start of its line, has a
+    line for each of its states."""
+    lines = log.replace("\r\n", "\n").replace("\r", "\n")
+    return "\t".join(map(printable, lines.split("\t")))
+
+
 def _follow(session: ShellSession, reader: LogReader) -> None:
     ended = False
     while not ended:
         ended = reader.has_ended()  # before the last read, which then gets the end of the log
-        click.echo(reader.read_new(), nl=False)
+        click.echo(_harmless(reader.read_new()), nl=False)
         if not ended:
             session.clock.sleep(FOLLOW_SECONDS)
 

@@ -49,7 +49,8 @@ def graph(before: Sequence[PlanNode] | None, now: Sequence[PlanNode]) -> list[di
     if before is None:
         marked: list[tuple[PlanNode, Change, str]] = [(node, "same", "") for node in now]
     else:
-        marked = _compared(before, now)
+        # Cut before, not after: a comparison costs the square of what is compared.
+        marked = _compared(before[:MAX_NODES], now[:MAX_NODES])
     found: list[dict[str, Any]] = []
     stack: list[tuple[int, int]] = []
     for node, change, was in marked[:MAX_NODES]:

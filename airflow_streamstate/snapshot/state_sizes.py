@@ -7,9 +7,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from airflow_streamstate.checkpoint.state_files import MAX_PARTITIONS
+from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry
 
 _PARTITION = re.compile(r"state/([0-9]+)/([0-9]+)/.+")
+_MOST_DIGITS = 9
 _OPERATOR = re.compile(r"state/([0-9]+)/.+")
 
 
@@ -43,11 +46,17 @@ def skew_of(rows: Sequence[int]) -> Skew | None:
 
 
 def bytes_by_partition(files: Iterable[FileEntry]) -> dict[int, dict[int, int]]:
-    """Bytes per operator and partition of the files from which Spark opens the state."""
+    """Bytes per operator and partition of the files from which Spark opens the state.
+
+    Raises:
+        DataError: a path names a partition that no operator has.
+    """
     found: dict[int, dict[int, int]] = {}
     for entry in files:
         match = _PARTITION.fullmatch(entry.path)
         if match is not None:
+            if len(match[2]) > _MOST_DIGITS or int(match[2]) >= MAX_PARTITIONS:
+                raise DataError("a snapshot lists a file of a partition that no operator has", path=entry.path)
             partitions = found.setdefault(int(match[1]), {})
             partitions[int(match[2])] = partitions.get(int(match[2]), 0) + entry.size_bytes
     return found

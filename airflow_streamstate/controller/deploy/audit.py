@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.checkpoint.log import batches_passed_over
+from airflow_streamstate.checkpoint.log import batches_passed_over, listed_batches
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
 from airflow_streamstate.controller.home import Home
@@ -19,9 +19,8 @@ def audit_notes(home: Home, control: StreamControl, seen: Observation) -> tuple[
     try:
         for name, checkpoint in sorted(built_checkpoints(home, seen).items()):
             if passed_over := batches_passed_over(checkpoint.commit_ids()):
-                notes.append(
-                    f"query {name} of {seen.deployment_id} passed over {_listed(passed_over)}: rows may be lost"
-                )
+                listed = listed_batches(passed_over)
+                notes.append(f"query {name} of {seen.deployment_id} passed over batch {listed}: rows may be lost")
         start = seen.spec.start
         # After a rollback, batches behind the older snapshot are expected: their output is undone.
         for problem in outrun_problems(home, control, start.snapshot_id if start.undoes is None else None):
@@ -37,7 +36,12 @@ def outrun_problems(home: Home, control: StreamControl, snapshot_id: str | None)
     if manifest is None:
         return []
     return [
-        Problem("outrun", name, f"commits/{later[-1]}", f"{OUTRUN}: {_listed(later)} of {manifest.deployment_id}")
+        Problem(
+            "outrun",
+            name,
+            f"commits/{later[-1]}",
+            f"{OUTRUN}: batch {listed_batches(later)} of {manifest.deployment_id}",
+        )
         for name, later in sorted(batches_after(home.checkpoints, manifest).items())
     ]
 
@@ -49,7 +53,3 @@ def is_start_of_another(control: StreamControl, snapshot_id: str) -> bool:
         return False
     start = control.spec(stored.value.deployment_id).start
     return start.undoes is None and start.snapshot_id == snapshot_id
-
-
-def _listed(batch_ids: tuple[int, ...]) -> str:
-    return f"batch {', '.join(str(batch_id) for batch_id in batch_ids)}"

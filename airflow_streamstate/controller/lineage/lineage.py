@@ -15,7 +15,7 @@ from functools import partial
 from itertools import pairwise
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry
-from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
+from airflow_streamstate.checkpoint.log import MOST_PASSED_OVER, Checkpoint, batches_passed_over
 from airflow_streamstate.connectors.measuring import moves_of_batch
 from airflow_streamstate.connectors.registry import SOURCES, find_connectors
 from airflow_streamstate.connectors.replaying import sending_once
@@ -517,7 +517,7 @@ class _LogReader:
         commits = [] if checkpoint is None else checkpoint.commit_ids()
         last = commits[-1] if commits else None
         self._look_back(spec, first, checkpoint)
-        self._breaks += [_passed_over(spec.deployment_id, name, batch_id) for batch_id in batches_passed_over(commits)]
+        self._breaks += _passed_over(spec.deployment_id, name, commits)
         events = self._events(spec.deployment_id)
         said = [*moves_in(events), *untold_skips(events, name, checkpoint)]
         self._breaks += [each for event in said if event.query_name == name for each in move_breaks(event)]
@@ -608,9 +608,17 @@ class _LogReader:
         return None
 
 
-def _passed_over(deployment_id: str, name: str, batch_id: int) -> Break:
-    detail = f"the log passes over batch {batch_id}: its input may be lost"
-    return Break("gap", deployment_id, name, "", f"batch {batch_id - 1}", f"batch {batch_id + 1}", detail)
+def _passed_over(deployment_id: str, name: str, commits: Sequence[int]) -> list[Break]:
+    """A break for each batch; one for all from the one on that is beyond what is named."""
+    missing = batches_passed_over(commits)
+    found = []
+    for batch_id in missing[:MOST_PASSED_OVER]:
+        detail = f"the log passes over batch {batch_id}: its input may be lost"
+        found.append(Break("gap", deployment_id, name, "", f"batch {batch_id - 1}", f"batch {batch_id + 1}", detail))
+    for batch_id in missing[MOST_PASSED_OVER:]:
+        detail = f"the log passes over batch {batch_id} and perhaps more after it: their input may be lost"
+        found.append(Break("gap", deployment_id, name, "", f"batch {batch_id - 1}", f"batch {commits[-1]}", detail))
+    return found
 
 
 def _fresh(deployment_id: str, name: str, batch_id: int) -> Break:

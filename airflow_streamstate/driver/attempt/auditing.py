@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from airflow_streamstate.checkpoint.log import batches_passed_over
+from airflow_streamstate.checkpoint.log import batches_passed_over, listed_batches
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.errors import StreamStateError
@@ -39,7 +39,7 @@ class Audit:
         certain = passed_over & self._suspected.get(query_name, set())
         self._suspected[query_name] = passed_over
         if certain:
-            note_once(self._attempt, GAP, query=query_name, batches=_listed(certain))
+            note_once(self._attempt, GAP, query=query_name, batches=listed_batches(certain))
 
     def look_back(self) -> None:
         """Check the predecessor at the 1st, 2nd, 4th, 8th … call."""
@@ -75,9 +75,9 @@ def tell_skipped(attempt: Attempt, query: LogicalQuery, *, at_end: bool = False)
     )
     if skipped.count > told and (at_end or skipped.count >= 2 * told):
         attempt.reporter.say(
-            f"query {query.name}: batches {_listed(skipped.newest)} advanced their offsets and read no row: a sink that"
-            " already holds these batch ids skips them in this way, and so does a filter that leaves nothing for Delta;"
-            " compare the sink with the source"
+            f"query {query.name}: batches {listed_batches(skipped.newest)} advanced their offsets and read no row: a"
+            " sink that already holds these batch ids skips them in this way, and so does a filter that leaves nothing"
+            " for Delta; compare the sink with the source"
         )
         attempt.reporter.write_soon(
             BatchesSkipped, query_name=query.name, batch_ids=skipped.newest, count=skipped.count
@@ -91,7 +91,7 @@ def note_gaps(attempt: Attempt, query_names: Sequence[str]) -> None:
         with suppress(StreamStateError):  # the part that needs the log reports it
             passed_over = batches_passed_over(attempt.checkpoint_of(name).commit_ids())
             if passed_over:
-                note_once(attempt, GAP, query=name, batches=_listed(passed_over))
+                note_once(attempt, GAP, query=name, batches=listed_batches(passed_over))
 
 
 def look_back(attempt: Attempt) -> None:
@@ -101,7 +101,7 @@ def look_back(attempt: Attempt) -> None:
         if manifest is None or attempt.spec.start.undoes is not None:
             return  # a rollback to an older snapshot expects later batches
         for name, later in batches_after(attempt.checkpoints, manifest).items():
-            note_once(attempt, OUTRUN, deployment_id=manifest.deployment_id, query=name, batches=_listed(later))
+            note_once(attempt, OUTRUN, deployment_id=manifest.deployment_id, query=name, batches=listed_batches(later))
 
 
 def note_once(attempt: Attempt, text: str, **facts: str) -> None:
@@ -110,7 +110,3 @@ def note_once(attempt: Attempt, text: str, **facts: str) -> None:
         if isinstance(event, Noted) and event.text == text and dict(event.facts) == facts:
             return
     attempt.reporter.note(text, **facts)
-
-
-def _listed(batch_ids: Sequence[int] | set[int]) -> str:
-    return ", ".join(str(batch_id) for batch_id in sorted(batch_ids))

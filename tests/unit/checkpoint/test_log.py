@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import Checkpoint, batches_passed_over
+from airflow_streamstate.checkpoint.log import MOST_PASSED_OVER, Checkpoint, batches_passed_over, listed_batches
 from airflow_streamstate.errors import DataError, UnavailableError
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
@@ -201,3 +201,11 @@ def test_position_of_a_running_query_is_consistent(count: int, end: tuple[int, i
 def test_what_a_commit_log_passes_over_is_named(commits: list[int], missing: tuple[int, ...]) -> None:
     """Whatever is missing between the first and the last commit was never committed (Law 12)."""
     assert batches_passed_over(commits) == missing
+
+
+def test_a_gap_of_any_size_costs_little() -> None:
+    """A file of any number may lie among the commits; the first batches of the gap are named."""
+    missing = batches_passed_over([3, 5, 10**18 - 1])
+    assert missing == (4, *range(6, 6 + MOST_PASSED_OVER))
+    assert listed_batches(missing).endswith(f", {4 + MOST_PASSED_OVER}, …")
+    assert listed_batches({12, 4}) == "4, 12"

@@ -134,6 +134,25 @@ def test_damaged_operator_metadata_is_an_error() -> None:
         listed(checkpoint, 2)
 
 
+def test_metadata_with_more_partitions_than_any_operator_has_is_damaged() -> None:
+    """Each of them would be looked for."""
+    checkpoint = memory_checkpoint()
+    write_operator_metadata(checkpoint, partitions=10**12)
+    write_hdfs_state(checkpoint, range(1, 3))
+    with pytest.raises(DataError):
+        listed(checkpoint, 2)
+
+
+@pytest.mark.parametrize("kind", ["delta", "changelog"])
+def test_a_version_of_any_number_is_looked_for_as_far_as_there_are_files(kind: str) -> None:
+    """A file among the commits may have any number."""
+    checkpoint = stateful()
+    newest = 10**17
+    checkpoint.store.put(checkpoint.key(f"state/0/0/{newest}.{kind}"), b"x")
+    with pytest.raises(ObjectMissingError, match=f"{newest - 1}.{kind}"):
+        listed(checkpoint, newest)
+
+
 def changelogs(checkpoint: Checkpoint, versions: range) -> None:
     for version in versions:
         checkpoint.store.put(checkpoint.key(f"state/0/0/{version}.changelog"), b"c%d" % version)
@@ -341,7 +360,7 @@ def test_an_aggregation_over_all_rows_has_one_partition_whatever_spark_notes(pla
         if has_one:
             assert listed(checkpoint, 2) == {"0/0/1.delta", "0/0/2.delta"}
         else:
-            with pytest.raises(ObjectMissingError, match=r"0/1/1\.delta"):
+            with pytest.raises(ObjectMissingError, match=r"0/1/2\.delta"):
                 listed(checkpoint, 2)
 
 

@@ -410,6 +410,14 @@ def test_logs_of_each_attempt(desk: Desk) -> None:
     assert unknown.error["context"]["last_attempt"] == 2
 
 
+def test_a_log_does_not_act_on_the_terminal(desk: Desk) -> None:
+    """Neither sets the clipboard nor clears the screen nor turns the direction of writing; tabs and lines stay."""
+    written = "\tat x\r\n\x1b]52;c;ZXZpbA==\x07\x9b31m\u202egrün\r[Stage 0:>]\n"
+    log_of(desk, desk.stream().deploy(), written)
+    assert shell("logs", "flights").out == "\tat x\n?]52;c;ZXZpbA==??31m?grün\n[Stage 0:>]\n"
+    assert "\\u001b]52" in shell("logs", "flights", "--json").out
+
+
 def test_logs_begin_so_far_before_the_end(desk: Desk) -> None:
     """--tail-bytes."""
     log_of(desk, desk.stream().deploy(), "".join(f"{number}\n" for number in range(1000)))

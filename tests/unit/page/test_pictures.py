@@ -10,7 +10,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.page.plans import graph, plan_graphs
+from airflow_streamstate.page.plans import MAX_NODES, graph, plan_graphs
 from airflow_streamstate.page.stream import Asked, replay_part, upgrades_part
 from airflow_streamstate.page.timeline import SILENT
 from airflow_streamstate.plan.model import PlanNode
@@ -245,3 +245,11 @@ def test_a_replay_is_shown_with_both_versions_beside_each_other(
     assert [row[:3] for row in found["rows"]] == [(QUERY, "3", "1,200"), (QUERY, "4", "1,200")]
     (changed,) = [table for title, table in found["samples"].items() if "changed" in title][:1]
     assert changed["columns"] == ("key", "old", "new")
+
+
+def test_plans_of_any_size_are_compared_as_far_as_they_are_shown() -> None:
+    """A driver writes its plan, of up to some megabytes; what is shown of it is what may cost time."""
+    before, now = ([PlanNode("P", "x" if n % 2 else f"{side}{n}", 1) for n in range(20_000)] for side in "ab")
+    found = graph(before, now)
+    assert len(found) == MAX_NODES
+    assert {node["change"] for node in found} == {"same", "changed"}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry
 from airflow_streamstate.snapshot.state_sizes import Skew, bytes_by_partition, operators_in, skew_of
 
@@ -29,3 +30,10 @@ def test_bytes_go_to_the_partition_in_whose_folder_they_lie() -> None:
     ]  # fmt: skip
     assert bytes_by_partition(files) == {0: {0: 15, 11: 7}}
     assert operators_in(files) == {0, 3}
+
+
+@pytest.mark.parametrize("partition", ["100000", "9" * 5000])
+def test_a_partition_of_any_number_is_refused(partition: str) -> None:
+    """A report has a place for each partition up to the last one."""
+    with pytest.raises(DataError, match="a partition that no operator has"):
+        bytes_by_partition([FileEntry(f"state/0/{partition}/1.delta", 10)])
