@@ -17,11 +17,14 @@ from airflow_streamstate.checkpoint.entries import (
 )
 from airflow_streamstate.errors import DataError, OutcomeUnknownError, UnavailableError, VersionConflictError
 from airflow_streamstate.retry import Retry
-from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.base import Store, bounded_get
 from airflow_streamstate.store.transfer import keys_below
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _READ = Retry(tries=20)
+MOST_ENTRY_BYTES = 16 << 20
+"""No entry of a log is larger, nor Spark's ``metadata``."""
+
 GAP_WINDOW = 2
 """A gap just below the last commit is refused; an older one is only reported (``batches_passed_over``)."""
 MOST_PASSED_OVER = 1_000
@@ -114,7 +117,7 @@ class Checkpoint:
         Raises:
             DataError: the object is damaged.
         """
-        found = self.store.get(self.metadata_key)
+        found = bounded_get(self.store, self.metadata_key, MOST_ENTRY_BYTES)
         if found is None:
             return None
         try:
@@ -146,7 +149,7 @@ class Checkpoint:
             UnsupportedCheckpointError, DataError: as ``parse_offset_entry``.
         """
         key = self.offset_key(batch_id)
-        found = self.store.get(key)
+        found = bounded_get(self.store, key, MOST_ENTRY_BYTES)
         return None if found is None else parse_offset_entry(found.body, key=key)
 
     def read_commit(self, batch_id: int) -> CommitEntry | None:
@@ -156,7 +159,7 @@ class Checkpoint:
             UnsupportedCheckpointError, DataError: as ``parse_commit_entry``.
         """
         key = self.commit_key(batch_id)
-        found = self.store.get(key)
+        found = bounded_get(self.store, key, MOST_ENTRY_BYTES)
         return None if found is None else parse_commit_entry(found.body, key=key)
 
     def is_committed(self, batch_id: int) -> bool:

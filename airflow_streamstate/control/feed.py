@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.errors import InvalidRequestError, StoreRefusedError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.base import ListsKeys, Store
 
@@ -110,12 +110,18 @@ class FeedReader:
         """
         now = self._clock.now()
         periods = [_period_of(now + timedelta(minutes=number * PERIOD_MINUTES)) for number in (-1, 0, 1)]
-        found = frozenset(
-            key for period in periods for key in islice(_keys(self._home, layout.feed_folder(period)), MOST_ENTRIES)
-        )
+        found = frozenset(key for period in periods for key in self._entries(period))
         new = found - self._known
         self._known = found
         return {layout.stream_of_feed(key) for key in new}
+
+    def _entries(self, period: str) -> list[str]:
+        try:
+            return list(islice(_keys(self._home, layout.feed_folder(period)), MOST_ENTRIES))
+        except StoreRefusedError:
+            raise
+        except InvalidRequestError:  # a link or a file in place of the folder: streams are looked at at their own pace
+            return []
 
 
 def _keys(home: Store, folder: str) -> Iterator[str]:

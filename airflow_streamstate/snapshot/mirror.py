@@ -184,7 +184,7 @@ def carry(source: Store, target: Store, key: str) -> None:
     try:
         if info.size_bytes > PIECE_BYTES:
             put_pieces(target, key, pieces_of(source, key), info.size_bytes)
-        elif (stored := source.get(key)) is not None:
+        elif (stored := bounded_get(source, key, PIECE_BYTES)) is not None:
             target.create(key, stored.body)
     except (ObjectMissingError, ObjectExistsError):
         return  # it is gone; or another process has just done the same

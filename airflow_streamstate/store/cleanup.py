@@ -83,7 +83,11 @@ def delete_below(store: Store, folder: str, *, but: Collection[str] = ()) -> Non
     path = store.path_of(folder)
     with disk_errors("delete", folder, store.root):
         for child in sorted(path.iterdir()) if path.is_dir() else ():
-            if child.name not in but and child.is_dir():
+            if child.name in but:
+                continue
+            if child.is_symlink():
+                child.unlink(missing_ok=True)
+            elif child.is_dir():
                 shutil.rmtree(child, ignore_errors=True)
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()

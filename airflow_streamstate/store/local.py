@@ -2,6 +2,9 @@
 
 Nothing is written in place: bytes go to a temporary file beside their target, are synced, and get their name by one
 ``link`` or ``rename``. The holder of a folder's lock removes its file, so that no folder of Spark's keeps one.
+
+The root may be a symbolic link; below it a link is neither a folder nor an object, and nothing is written, listed or
+deleted through one.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -118,6 +121,7 @@ def folder_lock(folder: Path, clock: Clock) -> Iterator[None]:
 
     Raises:
         UnavailableError: another process held it for LOCK_SECONDS (Law 6).
+        InvalidRequestError: a symbolic link has the name of the lock file.
         FileNotFoundError: there is no such folder.
     """
     path = folder / LOCK_NAME
@@ -141,10 +145,15 @@ def folder_lock(folder: Path, clock: Clock) -> Iterator[None]:
 
 
 def _try_lock(path: Path) -> int | None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise _link_in_the_way(str(path)) from None
+        raise
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), path.stat()):
+        if os.path.samestat(os.fstat(descriptor), path.lstat()):
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
@@ -337,6 +346,8 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
             with file:
+                if not self._is_inside(_real_path(file.fileno(), self._at(key))):
+                    raise _no_record(key, "it is a link to a file outside of this folder")
                 file.seek(start)
                 return file.read(size_bytes)
 
@@ -351,6 +362,7 @@ class LocalStore:
     def create(self, key: str, body: bytes) -> str:
         target = self.path_of(key)
         with disk_errors("create", key, self.root) as act:
+            self._refuse_links(key)
             if os.path.lexists(target):
                 raise _exists(key, target)
             with self._temporary_beside(target) as temporary:
@@ -363,6 +375,7 @@ class LocalStore:
     def replace(self, key: str, body: bytes, version: str) -> str:
         target = self.path_of(key)
         with disk_errors("replace", key, self.root) as act, suppress(FileNotFoundError, NotADirectoryError):
+            self._refuse_links(key)
             with folder_lock(target.parent, self._clock):
                 self._check_version(target, key, version)
                 with self._temporary_beside(target) as temporary:
@@ -385,6 +398,7 @@ class LocalStore:
                 yield piece
 
         with disk_errors("put", key, self.root) as act:
+            self._refuse_links(key)
             with self._temporary_beside(target) as temporary:
                 self._write(temporary, hashed())
                 self._rename_over(temporary, target)
@@ -400,12 +414,14 @@ class LocalStore:
         folder, _, start_of_name = check_prefix(prefix).rpartition("/")
         found: list[str] = []
         with disk_errors("list", prefix, self.root):
+            self._refuse_links(f"{folder}/")
             self._collect(folder, start_of_name, found)
         return found
 
     def list_folders(self, folder: str) -> list[str]:
         check_folder(folder)
         with disk_errors("list", folder, self.root):
+            self._refuse_links(f"{folder}/")
             names = [name[:-1] for name in _names(f"{self._root}/{folder}") if name.endswith("/")]
             # A folder without an object exists on a disk only; no other store would know it.
             return [name for name in names if self._holds_object(_join(folder, name))]
@@ -413,6 +429,8 @@ class LocalStore:
     def copy(self, source_key: str, target_key: str) -> None:
         source, target = self.path_of(source_key), self.path_of(target_key)
         with disk_errors("copy", target_key, self.root) as act:
+            self._refuse_links(source_key)
+            self._refuse_links(target_key)
             self._check_source(str(source), source_key)
             with self._temporary_beside(target) as temporary:
                 self._copy_bytes(source, temporary, source_key)
@@ -423,6 +441,8 @@ class LocalStore:
     def link(self, source_key: str, target_key: str) -> bool:
         source, target = self._at(source_key), self._at(target_key)
         with disk_errors("link", target_key, self.root) as act:
+            self._refuse_links(source_key)
+            self._refuse_links(target_key)
             self._check_source(source, source_key)
             try:
                 self._link(source, target, source_key)
@@ -438,16 +458,14 @@ class LocalStore:
 
     def delete(self, key: str, version: str | None = None) -> None:
         target = self.path_of(key)
-        with (
-            disk_errors("delete", key, self.root),
-            suppress(FileNotFoundError, NotADirectoryError),
-            folder_lock(target.parent, self._clock),
-        ):
-            if version is not None:
-                self._check_version(target, key, version, absence_is_fine=True)
-            if not target.is_dir():
-                target.unlink()
-                self._syncs.note(target.parent)
+        with disk_errors("delete", key, self.root), suppress(FileNotFoundError, NotADirectoryError):
+            self._refuse_links(key)
+            with folder_lock(target.parent, self._clock):
+                if version is not None:
+                    self._check_version(target, key, version, absence_is_fine=True)
+                if not S_ISDIR(target.lstat().st_mode):
+                    target.unlink()
+                    self._syncs.note(target.parent)
 
     # writing
 
@@ -592,8 +610,23 @@ class LocalStore:
         if _version_of(found[0]) != version:
             raise VersionConflictError("the object has another version", key=key)
 
+    def _refuse_links(self, key: str) -> None:
+        """Refuse a key that a symbolic link below the root leads to: what it names belongs to others, or to nobody.
+
+        Not of the last part, which no write follows. Whoever can write there may still make a link right after this.
+        """
+        path = self._root
+        for part in key.split("/")[:-1]:
+            path = f"{path}/{part}"
+            try:
+                mode = os.lstat(path).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            if S_ISLNK(mode) and part:
+                raise _link_in_the_way(path)
+
     def _check_source(self, source: str, source_key: str) -> None:
-        if _file_size(source) is None:
+        if _file_size(source) is None or os.path.islink(source):  # noqa: PTH114 - see ``_at``
             raise missing_source(source_key)
 
     def _collect(self, folder: str, start_of_name: str, found: list[str]) -> None:
@@ -632,9 +665,10 @@ def _names(folder: str, start_of_name: str = "") -> list[str]:
                 name = entry.name
                 if not name.startswith(start_of_name) or name.startswith(TEMPORARY_PREFIX):
                     continue
-                if entry.is_dir():
+                # Links are neither: they may lead out of the root, or in a circle.
+                if entry.is_dir(follow_symlinks=False):
                     names.append(f"{name}/")
-                elif entry.is_file():
+                elif entry.is_file(follow_symlinks=False):
                     names.append(name)
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -659,6 +693,14 @@ def _real_path(descriptor: int, path: str) -> str:
         return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - see ``_at``
     except OSError:  # no Linux
         return os.path.realpath(path)
+
+
+def _link_in_the_way(path: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "a symbolic link is in the place of a folder or lock of this store",
+        path=path,
+        next_step="Look who made it, and remove it. Bring in another disk by a mount, or as `checkpoints_uri`.",
+    )
 
 
 def _no_record(key: str, reason: str) -> MalformedMessageError:

@@ -119,3 +119,20 @@ def test_no_writer_and_no_end_of_a_process_waits_for_a_store_that_hangs() -> Non
     assert writer._thread is not None
     assert writer._thread.daemon
     atexit.unregister(writer.flush)
+
+
+@pytest.mark.parametrize("place", [layout.FEED_FOLDER, f"{layout.FEED_FOLDER}/0", "of this period"])
+def test_no_link_leads_a_writer_or_a_reader_out_of_the_feed(tmp_path: Path, place: str) -> None:
+    """Old periods are removed, and what a link in their place leads to stays; a reader sees no entry there."""
+    store, clock = LocalStore(tmp_path / "home", fsync=False), FakeClock()
+    (tmp_path / "victim" / "0").mkdir(parents=True)
+    for precious in ("precious", "0/precious"):
+        (tmp_path / "victim" / precious).write_text("x")
+    name = layout.feed_folder(feed._period_of(clock.now())) if place == "of this period" else place
+    link = tmp_path / "home" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "victim")
+    written(store, clock, "orders")
+    assert FeedReader(store, clock).news() == ({"orders"} if place.endswith("/0") else set())
+    found = sorted(str(path.relative_to(tmp_path / "victim")) for path in (tmp_path / "victim").rglob("*"))
+    assert found == ["0", "0/precious", "precious"]
