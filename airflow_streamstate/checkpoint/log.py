@@ -165,7 +165,7 @@ class Checkpoint:
     def is_committed(self, batch_id: int) -> bool:
         """Whether the commit log has the batch."""
         # By GET: an answer to HEAD has no body that would tell "no such entry" from other kinds of nothing.
-        return self.store.get(self.commit_key(batch_id)) is not None
+        return bounded_get(self.store, self.commit_key(batch_id), MOST_ENTRY_BYTES) is not None
 
     def position(self) -> Position:
         """Last committed batch, planned entry, and entries of ours above; consistent also while the query runs.

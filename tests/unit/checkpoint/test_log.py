@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import MOST_PASSED_OVER, Checkpoint, batches_passed_over, listed_batches
+from airflow_streamstate.checkpoint.log import (
+    MOST_ENTRY_BYTES,
+    MOST_PASSED_OVER,
+    Checkpoint,
+    batches_passed_over,
+    listed_batches,
+)
 from airflow_streamstate.errors import DataError, UnavailableError
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
@@ -51,6 +58,22 @@ def test_the_time_of_a_commit_is_that_of_the_store(tmp_path: Path) -> None:
     assert found.modified_at is not None
     assert checkpoint.committed_at(1) == found.modified_at
     assert checkpoint.committed_at(2) is None
+
+
+def test_a_file_without_end_is_no_entry(tmp_path: Path) -> None:
+    """A driver can make one in place of any file of its checkpoint, and every reader's memory would fill (Law 7)."""
+    checkpoint = run_batches(Checkpoint(LocalStore(tmp_path, fsync=False), PREFIX), 1)
+    checkpoint.store.put(checkpoint.metadata_key, b"{}")
+    for key in (checkpoint.metadata_key, checkpoint.offset_key(1), checkpoint.commit_key(1)):
+        os.truncate(tmp_path / key, MOST_ENTRY_BYTES + 1)
+    for read in (
+        checkpoint.query_id,
+        lambda: checkpoint.read_offset(1),
+        lambda: checkpoint.read_commit(1),
+        lambda: checkpoint.is_committed(1),
+    ):
+        with pytest.raises(DataError, match="larger than one of its kind"):
+            read()
 
 
 def test_damaged_metadata_is_an_error() -> None:
