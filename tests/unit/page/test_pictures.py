@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -253,3 +254,5 @@ def test_plans_of_any_size_are_compared_as_far_as_they_are_shown() -> None:
     found = graph(before, now)
     assert len(found) == MAX_NODES
     assert {node["change"] for node in found} == {"same", "changed"}
+    old, new = (replace(plan(), nodes=tuple(nodes)) for nodes in (before, now))
+    assert plan_graphs({"counts": old}, {"counts": new})["verdict"] is None
