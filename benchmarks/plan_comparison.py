@@ -106,4 +106,4 @@ _EMPTY = QueryPlan(
 
 def _record(plan: QueryPlan) -> bytes:
     moment = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    return to_bytes(RecordedPlan("orders", "d-1", "counts", 1, 1, plan, "", moment))
+    return to_bytes(RecordedPlan("orders", "d-0001", "counts", 1, 1, plan, "", moment))

@@ -292,7 +292,7 @@ class Claim(Message):
     """
 
     stream_id: StreamId
-    deployment_id: DeploymentId
+    deployment_id: RunId
     attempt: Attempt
     launch_key: LaunchKey
     host: str

@@ -17,7 +17,7 @@ from airflow_streamstate.driver.state_reader import Report, read_state
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.snapshot.state_order import StateOrder
 
-VARIABLE = "STREAMSTATE_SCRIPTED_READER"
+VARIABLE = "SPARK_SCRIPTED_READER"  # a driver inherits all that begins so
 TABLE = {"table": "0-stateStoreSave/rows", "name": "rows", "kind": "rows", "has_ttl": False}
 ROWS = [{"key": {"k": "a"}, "value": {"n": 1}, "partition_id": 0}]
 

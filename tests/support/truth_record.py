@@ -102,6 +102,6 @@ def _packed(plans: dict[str, Plans]) -> bytes:
                 every.append(plan)
         places[name] = [every.index(plan) for plan in pair]
     moment = parse_time(_NO_TIME)
-    records = [to_json(RecordedPlan("truth", "d-1", plan.query_name, 1, 1, plan, "", moment)) for plan in every]
+    records = [to_json(RecordedPlan("truth", "d-0001", plan.query_name, 1, 1, plan, "", moment)) for plan in every]
     text = json.dumps({"rows": places, "plans": records}, sort_keys=True, separators=(",", ":"))
     return gzip.compress(text.encode(), mtime=0)

@@ -19,6 +19,7 @@ def failed(desk: Desk) -> None:
     deployed = shell("deploy", "flights", "--app", script(desk.base, "fails"), "--timeout", 60)
     assert deployed.status == 1, deployed
     ScriptedAttempt(desk.stream().control, "d-0001", 1, SYSTEM_CLOCK).proves(2).plans(2)
+    desk.end_drivers()  # the last file of a driver comes after the event of its end
 
 
 def test_what_would_be_passed_over_is_shown_alone(desk: Desk) -> None:
