@@ -86,6 +86,7 @@ _CHECKED: dict[object, st.SearchStrategy[typing.Any]] = {
     fields.Seconds: st.floats(-fields.MOST_SECONDS, fields.MOST_SECONDS),
     fields.Milliseconds: st.integers(-(10**13), 10**13),
     fields.RelativePath: st.lists(ids, min_size=1, max_size=2).map("/".join),
+    fields.FileName: st.lists(ids, min_size=1, max_size=2).map("/".join),
     fields.Word: words,
     fields.Facts: st.dictionaries(words, st.none() | numbers | words, max_size=3),
     fields.EventTime: event_times,
