@@ -408,6 +408,9 @@ class Rehearsals:
             return f"it waited until {format_time(rehearsal.waits_until)}"
         handle = self._driver(control, rehearsal_id).handle()
         status = None if handle is None else self._context.observer.status(handle)
+        is_unseen = status is None or status.state == "unknown"
+        if verdict is not None and is_unseen and self._is_removed(control, rehearsal_id):
+            return "its driver has ended"
         if status is None or not (status.has_ended or status.reported_end):
             return ""
         ran_on = [] if verdict is None else [note for note in verdict.notes if note.startswith(RAN_ON)]
@@ -541,6 +544,10 @@ class Rehearsals:
         if verdict is None or self._has_leftovers(control, rehearsal_id):
             _, verdict = self.conclude(control.stream_id, rehearsal_id)
         return verdict.given_at
+
+    def _is_removed(self, control: StreamControl, rehearsal_id: str) -> bool:
+        """Whether what its driver ran is removed, which comes after the proof of the driver's end."""
+        return self._home.home.head(layout.spec_key(control.stream_id, rehearsal_id)) is None
 
     def _has_leftovers(self, control: StreamControl, rehearsal_id: str) -> bool:
         folder = layout.deployment_folder(control.stream_id, rehearsal_id)
