@@ -319,13 +319,13 @@ def test_a_driver_that_a_triggerer_starts_has_none_of_airflows_secrets(
     submit = Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"
     submit.write_text(f"#!/bin/sh\nenv > {inherited}.part && mv {inherited}.part {inherited}\n")
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", "a-secret")
-    monkeypatch.setenv("ORDINARY", "yes")
+    monkeypatch.setenv("SPARK_ORDINARY", "yes")
 
     asyncio.run(trigger(on_kill_action="drain").on_kill())
 
     eventually(inherited.exists, "a driver that was started", 30, every=0.05)
     names = {line.partition("=")[0] for line in inherited.read_text().splitlines()}
-    assert "ORDINARY" in names
+    assert "SPARK_ORDINARY" in names
     assert [name for name in names if name.startswith("AIRFLOW_CONN_")] == []
 
 
