@@ -206,15 +206,15 @@ def test_the_event_loop_never_waits_for_the_store(named: NamedHome, monkeypatch:
     """A store that does not answer holds one thread, and no other trigger."""
     named.stream().deploy().runs()
     may_answer, asked = threading.Event(), threading.Event()
-    get = LocalStore.get
+    get = LocalStore.get_within
 
-    def holds(store: LocalStore, key: str) -> object:
+    def holds(store: LocalStore, key: str, most_bytes: int) -> object:
         assert threading.current_thread() is not threading.main_thread()
         asked.set()
         may_answer.wait(20)
-        return get(store, key)
+        return get(store, key, most_bytes)
 
-    monkeypatch.setattr(LocalStore, "get", holds)  # the edge to the disk
+    monkeypatch.setattr(LocalStore, "get_within", holds)  # the edge to the disk
 
     async def story() -> int:
         waiting = asyncio.create_task(first_event(trigger(seconds=0.1)))
