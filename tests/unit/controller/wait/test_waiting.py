@@ -199,7 +199,10 @@ def test_a_failure_is_told_without_secrets_by_wait_status_and_outcome(stage: Sta
 
 @pytest.mark.parametrize(
     ("kind", "fields"),
-    [(Stopped, {"snapshot_id": "s", "queries": {}}), (Fenced, {"current_deployment_id": "d-0002", "current_attempt": 1})],
+    [
+        (Stopped, {"snapshot_id": "s", "queries": {}}),
+        (Fenced, {"current_deployment_id": "d-0002", "current_attempt": 1}),
+    ],
 )
 def test_waiting_for_what_cannot_come_is_a_conflict(stage: Stage, kind: type, fields: dict) -> None:
     """A deployment that was stopped or replaced will not become healthy: the wait says so at once. (Law 6)"""
