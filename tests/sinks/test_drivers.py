@@ -77,7 +77,8 @@ def test_a_fresh_start_over_held_ids_is_refused_and_a_restore_into_a_new_folder_
         assert stream.events(QueryStarted) == []
         assert _files(tmp_path / "out") == before
 
-        third = stream.deploy(SCRIPT, str(tmp_path), "new", start=StartPlan("restore", snapshot_id, "d-0001"))
+        restore = StartPlan("restore", snapshot_id, "d-0001", accept_hazards=True)  # the old rows stay where they are
+        third = stream.deploy(SCRIPT, str(tmp_path), "new", start=restore)
         stream.feed({"v": 3})
         stream.wait_committed("rows", 2, third)
         stream.stop()
