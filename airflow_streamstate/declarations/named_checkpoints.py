@@ -20,7 +20,6 @@ from airflow_streamstate.store.options import StoreOptions
 
 _OPTION = "checkpointlocation"  # Spark's options know no case
 _SETTING = "spark.sql.streaming.checkpointLocation"
-_MOST_FOLDERS = 50
 
 
 def check_named_checkpoints(request: DeployRequest, options: StoreOptions) -> None:
@@ -35,27 +34,20 @@ def check_named_checkpoints(request: DeployRequest, options: StoreOptions) -> No
         InvalidRequestError: one has.
     """
     application, arguments = Path(request.application), tuple(request.arguments)
-    for uri in dict.fromkeys(_named(application, arguments, request.conf)):
+    calls = tuple(_calls(application))
+    queries = tuple(dict.fromkeys(name for call in calls for name in _query_name(call)))
+    for uri in dict.fromkeys(_named(calls, arguments, request.conf)):
         plain = uri.rstrip("/").replace("s3a://", "s3://", 1)
         if not plain.startswith("/") and "://" not in plain:
             continue  # below a folder that only the driver knows
         try:
-            used = next(_used(plain, options), None)
+            used = next(_used(plain, queries, options), None)
         except (StreamStateError, OSError, ValueError):
             continue
         if used is not None:
             found, batch_id = used
-            words = [
-                "streamstate",
-                "adopt",
-                request.stream_id,
-                "--checkpoint",
-                found,
-                "--stopped",
-                "--app",
-                str(application),
-            ]
-            words += ["--", *arguments] if arguments else []
+            words = ["streamstate", "adopt", request.stream_id, "--checkpoint", found, "--stopped"]
+            words += ["--app", str(application), *(("--", *arguments) if arguments else ())]
             raise InvalidRequestError(
                 "a checkpoint that this new stream names holds batches of a query that ran without streamstate",
                 stream_id=request.stream_id,
@@ -66,36 +58,51 @@ def check_named_checkpoints(request: DeployRequest, options: StoreOptions) -> No
             )
 
 
-def _named(application: Path, arguments: Sequence[str], conf: Mapping[str, str]) -> Iterator[str]:
+def _named(calls: Sequence[ast.Call], arguments: Sequence[str], conf: Mapping[str, str]) -> Iterator[str]:
     yield from (value for name, value in conf.items() if name == _SETTING)
     for at, argument in enumerate(arguments):
         name, is_assigned, value = argument.partition("=")
         if name.startswith("-") and "checkpoint" in name.lower():
             yield value if is_assigned else "".join(arguments[at + 1 : at + 2])
+    for call in calls:
+        yield from _location(call)
+
+
+def _calls(application: Path) -> Iterator[ast.Call]:
+    """The calls in a script; none where it cannot be read."""
     try:
         tree = ast.parse(application.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    for node in ast.walk(tree):
-        yield from _of_call(node) if isinstance(node, ast.Call) else ()
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
-def _of_call(call: ast.Call) -> Iterator[str]:
-    """The literal of ``.option("checkpointLocation", …)``, ``.options(checkpointLocation=…)`` or ``start(…)``."""
-    texts = [one.value if isinstance(one, ast.Constant) else None for one in call.args]
-    if len(texts) == 2 and str(texts[0]).lower() in (_OPTION, _SETTING.lower()) and isinstance(texts[1], str):
+def _location(call: ast.Call) -> Iterator[str]:
+    """The literal of ``.option("checkpointLocation", …)``, ``conf.set(…)`` or a keyword ``checkpointLocation``."""
+    texts = _texts(call.args)
+    if len(call.args) == len(texts) == 2 and texts[0].lower() in (_OPTION, _SETTING.lower()):
         yield texts[1]
-    for keyword in call.keywords:
-        is_named = keyword.arg is not None and keyword.arg.lower() == _OPTION
-        if is_named and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
-            yield keyword.value.value
+    yield from _texts([one.value for one in call.keywords if one.arg is not None and one.arg.lower() == _OPTION])
 
 
-def _used(uri: str, options: StoreOptions) -> Iterator[tuple[str, int]]:
-    """Each checkpoint with its last committed batch: the folder itself, or those of queries in it."""
+def _query_name(call: ast.Call) -> Iterator[str]:
+    """The literal of ``.queryName(…)``."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "queryName":
+        yield from _texts(call.args)
+
+
+def _texts(nodes: Sequence[ast.expr]) -> list[str]:
+    return [one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+
+
+def _used(uri: str, queries: Sequence[str], options: StoreOptions) -> Iterator[tuple[str, int]]:
+    """Each checkpoint with its last committed batch: the folder itself, or those of the script's queries in it.
+
+    Not every folder in it: many jobs may keep their checkpoints side by side.
+    """
     parent, _, name = uri.rpartition("/")
     store = open_store(parent or "/", options=options, makes_root=False)
-    for folder in (name, *(f"{name}/{query}" for query in store.list_folders(name)[:_MOST_FOLDERS])):
+    for folder in (name, *(f"{name}/{query}" for query in queries)):
         committed = Checkpoint(store, folder).commit_ids()
         if committed:
             yield f"{parent}/{folder}", committed[-1]

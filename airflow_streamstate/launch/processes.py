@@ -11,8 +11,8 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,12 +181,20 @@ def output_of(argv: Sequence[str], environ: Mapping[str, str], seconds: float, a
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
 
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    with process:
+    with ended_after(seconds, end), process:
         found = process.stdout.read(at_most + 1) if process.stdout is not None else b""
         if len(found) > at_most:
             end()
-    timer.cancel()
     return found if process.returncode == 0 and len(found) <= at_most else b""
+
+
+@contextmanager
+def ended_after(seconds: float, end: Callable[[], object]) -> Iterator[None]:
+    """Call ``end`` from a thread of its own where the block takes longer: it makes what the block waits for fail."""
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

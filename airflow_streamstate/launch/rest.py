@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.launch.processes import ended_after
 
 ANSWER_SECONDS = 5.0
 """For one answer, from the search for its server to its last byte."""
@@ -224,13 +225,10 @@ class _Cut:
 
 @contextmanager
 def _cut_off(cut: _Cut, seconds: float) -> Iterator[None]:
-    timer = threading.Timer(seconds, cut.end)
-    timer.daemon = True
-    timer.start()
     try:
-        yield
+        with ended_after(seconds, cut.end):
+            yield
     finally:
-        timer.cancel()
         cut.close()
 
 

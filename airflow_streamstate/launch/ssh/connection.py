@@ -26,6 +26,7 @@ import paramiko
 
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
 from airflow_streamstate.launch.interface import Connect
+from airflow_streamstate.launch.processes import ended_after
 from airflow_streamstate.launch.rest import Until, shown
 from airflow_streamstate.launch.ssh.bootstrap import MARK
 from airflow_streamstate.launch.ssh.options import SshOptions
@@ -202,7 +203,7 @@ class Connections:
         """
         with _translated(host), self._channel(host) as channel:
             try:
-                with _at_most(SILENCE_SECONDS, channel.transport):
+                with ended_after(SILENCE_SECONDS, channel.transport.close):  # paramiko waits without a limit
                     channel.exec_command(command)
                 return talk(Conversation(channel, until, at_most))
             except (OSError, EOFError, paramiko.SSHException, UnavailableError):
@@ -217,7 +218,7 @@ class Connections:
             yield channel
         finally:
             # Without a limit, a connection that hangs would hang its closing, too.
-            with _at_most(STEP_SECONDS, channel.transport):
+            with ended_after(STEP_SECONDS, channel.transport.close):
                 channel.close()
             if of_its_own is not None:
                 of_its_own.close()
@@ -430,18 +431,6 @@ def _silence(client: paramiko.SSHClient) -> None:
     logger.setLevel(logging.CRITICAL + 1)
     logger.propagate = False
     client.set_log_channel(_LOG)
-
-
-@contextlib.contextmanager
-def _at_most(seconds: float, transport: paramiko.Transport) -> Iterator[None]:
-    """Close the connection if this takes longer: paramiko waits for some answers without a limit."""
-    timer = threading.Timer(seconds, transport.close)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 @contextlib.contextmanager

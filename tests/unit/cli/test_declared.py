@@ -409,7 +409,7 @@ def test_a_new_stream_over_a_used_checkpoint_is_refused_before_a_driver_starts(d
     commits = desk.base / "old" / "rows" / "commits"
     commits.mkdir(parents=True)
     (commits / "7").write_text("v1\n{}")
-    conf = {"spark.sql.streaming.checkpointLocation": str(desk.base / "old")}
+    conf = {"spark.sql.streaming.checkpointLocation": str(desk.base / "old" / "rows")}
     folder = declare(desk, STREAM, "proves", conf=conf)
     found = diffed(folder)[STREAM]
     assert (found["kind"], "streamstate adopt flights --checkpoint" in found["reason"]) == ("refused", True)

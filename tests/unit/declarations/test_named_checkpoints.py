@@ -35,13 +35,13 @@ def check(tmp_path: Path, script: str, *arguments: str, **conf: str) -> None:
 def test_a_used_checkpoint_is_found_however_it_is_named(tmp_path: Path, named: str) -> None:
     """With the adoption that goes on with it."""
     place = used(tmp_path / "checkpoints" / "rows")
-    script, arguments, conf = "x = 1\n", (), {}
+    script, arguments, conf = "w.queryName('rows')\n", (), {}
     if named == "option":
         script = f"w.option('checkpointLocation', '{place}/')\n"
     elif named == "options":
         script = f"w.options(checkpointLocation='{place}')\n"
     elif named == "session":
-        script = f"spark.conf.set('spark.sql.streaming.checkpointLocation', '{place.parent}')\n"
+        script += f"spark.conf.set('spark.sql.streaming.checkpointLocation', '{place.parent}')\n"
     elif named == "argument":
         arguments = ("--checkpoint", str(place))
     elif named == "assigned":
@@ -71,3 +71,10 @@ def test_what_holds_no_batch_or_cannot_be_read_is_no_finding(tmp_path: Path, scr
     """The driver looks again, at what the query really has."""
     (tmp_path / "unused" / "offsets").mkdir(parents=True)
     check(tmp_path, script, "--checkpoint", str(tmp_path / "unused"), "--checkpoint")
+
+
+def test_the_checkpoint_of_another_job_beside_it_is_no_finding(tmp_path: Path) -> None:
+    """Many jobs may keep theirs in one folder, each below the name of its query."""
+    used(tmp_path / "checkpoints" / "theirs")
+    check(tmp_path, "w.queryName('ours')\n", checkpointLocation=str(tmp_path / "checkpoints"))
+    check(tmp_path, "w.queryName('ours')\n", "--checkpoints", str(tmp_path / "checkpoints"))
