@@ -334,16 +334,18 @@ def make_world(folder: Path, style: Style = "together", rows: int = 60) -> World
         plans = {"counts": replace(counting, sources=[source]), "rows": replace(passing, sources=[source])}
         if style == "absent" and name == "v2.py":
             del plans["rows"]
-        scripts[name] = _script(plans, style)
+        scripts[name] = script_of(plans, style)
     other = folder / OTHER_RULE
     if not other.exists():
         other.write_text(f"print({OTHER_RULE!r})\n")
     by_other_rule = replace(counting, sources=[_view(counting.sources[0], 5)], delay_ms=5_000)
-    scripts[OTHER_RULE] = _script({"counts": by_other_rule}, style)
+    scripts[OTHER_RULE] = script_of({"counts": by_other_rule}, style)
     return World(folder, scripts, {"counts": counting, "rows": replace(passing, sources=counting.sources)})
 
 
-def _script(plans: dict[str, SimulatedPlan], style: Style) -> Callable[[SimulatedDriver], None]:
+def script_of(plans: dict[str, SimulatedPlan], style: Style = "together") -> Callable[[SimulatedDriver], None]:
+    """What a script does that starts these queries."""
+
     def script(driver: SimulatedDriver) -> None:
         queries = []
         for name, plan in plans.items():

@@ -25,6 +25,7 @@ MAX_WAIT_SECONDS = 600.0
 """A life has an end: what waits for longer than any of its steps may take is not waited for."""
 PATIENT_TRIES = 30
 Result = TypeVar("Result")
+Judged = Callable[[RehearsalVerdict], RehearsalVerdict]
 
 
 class _Over:
@@ -51,8 +52,18 @@ class _Pass:
         return _Over()
 
 
-def rehearse(control: StreamControl, rehearsal_id: str, clock: Clock, script: Callable[[Any], None]) -> Handover | None:
-    """The life of a rehearsing driver, which ends by itself; or which attempt it has become."""
+def rehearse(
+    control: StreamControl,
+    rehearsal_id: str,
+    clock: Clock,
+    script: Callable[[Any], None],
+    judged: Judged | None = None,
+) -> Handover | None:
+    """The life of a rehearsing driver, which ends by itself; or which attempt it has become.
+
+    Args:
+        judged: gives the verdict instead of the good one, which it is given.
+    """
     rehearsal = _patiently(clock, lambda: control.rehearsal(rehearsal_id))
     assert rehearsal is not None
     clock.sleep(SECONDS)
@@ -77,8 +88,9 @@ def rehearse(control: StreamControl, rehearsal_id: str, clock: Clock, script: Ca
         write_id=clock.new_uuid(),
         spark_version="4.2.0",
     )
-    _patiently(clock, lambda: control.create_verdict(verdict))
-    if rehearsal.waits_until is None:
+    given = verdict if judged is None else judged(verdict)
+    _patiently(clock, lambda: control.create_verdict(given))
+    if rehearsal.waits_until is None or given is not verdict:
         return None
     clock.sleep(SECONDS)
     waiting = Waiting(control.stream_id, rehearsal_id, clock.now(), clock.new_uuid())

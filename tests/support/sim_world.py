@@ -26,12 +26,13 @@ from airflow_streamstate.launch.recorded import check_same
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import Call, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_processes import Process, Schedule
-from support.sim_rehearsal import rehearse
+from support.sim_rehearsal import Judged, rehearse
 from support.sim_stage import ANY_SECRET
 from support.sim_watch import WatchedStore
 from support.simulated_driver import STREAM, DriverKilledError, SimulatedDriver, SimulatedStream
@@ -120,6 +121,8 @@ class World:
         mount_point: what is written in the home's place meanwhile.
         failing: launch keys of drivers with a query that failed: the script may cut the others.
         warm: launch keys of attempts whose driver had waited.
+        keys: of the controllers; None: nothing is signed.
+        verdicts: script file name -> what becomes of the verdict of its rehearsal.
     """
 
     folder: Path
@@ -142,6 +145,8 @@ class World:
     place: MemoryStore = field(default_factory=lambda: MemoryStore("place"))
     away: Away | None = None
     mount_point: MemoryStore = field(default_factory=lambda: MemoryStore("mount point"))
+    keys: SigningKeys | None = None
+    verdicts: dict[str, Judged] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.launches = Path(tempfile.mkdtemp(prefix="launches-", dir=self.folder))
@@ -190,16 +195,29 @@ class World:
         plan = self.plan_of(actor, process) if actor else FaultPlan()
         plan.calls = plan.calls if calls is None else calls
         plan.before_each = before_each or plan.before_each
-        store = FaultyStore(self.store, plan)
+        store = self.seen_by(plan)
         home = Home.of(
             self.home_of(store),
             store,
             self.launches,
             process.clock,
-            lambda _: FaultyStore(self.place, plan),
+            lambda uri: self.place_seen_by(plan, uri),
             allowed=ANY_SECRET,
+            keys=self.keys,
         )
-        return Controller(home, SimulatedLauncher(self, process, plan), process.clock, name)
+        return Controller(home, self.launcher_of(process, plan), process.clock, name)
+
+    def launcher_of(self, process: Process, plan: FaultPlan) -> SimulatedLauncher:
+        """The launcher of a process."""
+        return SimulatedLauncher(self, process, plan)
+
+    def seen_by(self, plan: FaultPlan) -> Store:
+        """The store, through the faults of an actor."""
+        return FaultyStore(self.store, plan)
+
+    def place_seen_by(self, plan: FaultPlan, uri: str) -> Store:
+        """Another store of snapshots, through the faults of an actor."""
+        return FaultyStore(self.place, plan)
 
     def home_of(self, store: Store) -> Store:
         """The home, as seen through this store."""
@@ -233,13 +251,14 @@ class World:
         key = launched.request.launch_key
         stream = SimulatedStream(clock=process.clock, checkpoints=self.store, said=self.said)
         plan = self.plan_of("driver", process)
-        store = FaultyStore(self.store, plan)
+        store = self.seen_by(plan)
         script = self.scripts[Path(launched.request.application).name]
         deployment_id, attempt = str(config["deployment_id"]), int(str(config["attempt"]))
         home = self.home_of(store)
         control = StreamControl(home, STREAM, process.clock, HomePresence(home, process.clock, is_expected=True))
         if is_rehearsal_id(deployment_id):
-            handover = rehearse(control, deployment_id, process.clock, script)
+            judged = self.verdicts.get(Path(launched.request.application).name)
+            handover = rehearse(control, deployment_id, process.clock, script, judged)
             if handover is None:
                 return 0
             deployment_id, attempt, key = handover.deployment_id, handover.attempt, handover.launch_key
@@ -253,7 +272,7 @@ class World:
             attempt,
             checkpoints=store,
             control=control,
-            open_place=lambda _: FaultyStore(self.place, plan),
+            open_place=lambda uri: self.place_seen_by(plan, uri),
         )
         launched.driver = driver
         status = driver.run(script)

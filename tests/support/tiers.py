@@ -13,7 +13,7 @@ import pytest
 
 TIERS = ("fast", "full", "named")
 
-FAST_FOLDERS = {"unit", "structure", "contract", "sim"}
+FAST_FOLDERS = {"unit", "structure", "contract", "sim", "net"}
 NAMED_FOLDERS = {"compat", "kubernetes", "soak", "emr_live"}
 SERVERS = {"s3", "objects"}
 """Marks of tests that need a server which is built first: too long for ``fast``."""

@@ -1,0 +1,368 @@
+"""One stream whose verbs are typed in the shell, in a simulated world in which every write is traced."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from airflow_streamstate.allowed import Allowed
+from airflow_streamstate.cli.main import run
+from airflow_streamstate.cli.session import Human, Report, ShellSession
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.views import StreamStatus
+from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchStatus
+from airflow_streamstate.protocol.ids import is_rehearsal_id
+from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, ReplayedBatch
+from airflow_streamstate.snapshot.state_order import RESULT
+from airflow_streamstate.store import open as opening
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.memory import MemoryStore
+from support.faulty_store import FaultPlan, SimulatedCrash
+from support.sim_life import grow, script_of
+from support.sim_processes import Process
+from support.sim_rehearsal import SECONDS
+from support.sim_upgrades import make_ascent
+from support.sim_world import Launched, SimulatedLauncher, World
+from support.simulated_driver import STREAM
+from support.trace import Trace, TracedStore
+
+RENAMED, WIDER, REFUSED, BROKEN = "renamed.py", "wider.py", "refused.py", "broken.py"
+"""Versions that call a query by another name, that have one more, that Spark refuses, and that do not run at all."""
+PLACES = ("place", "mirror", "lake")
+"""Stores beside the home, as ``memory://place``."""
+
+
+@dataclass
+class TracedWorld(World):
+    """A world in which each write and launch is traced.
+
+    Attributes:
+        trace: where.
+        others: the stores beside the home.
+    """
+
+    trace: Trace = field(default_factory=Trace)
+    others: dict[str, MemoryStore] = field(default_factory=lambda: {name: MemoryStore(name) for name in PLACES})
+
+    def seen_by(self, plan: FaultPlan) -> Store:
+        return TracedStore(super().seen_by(plan), self.trace)
+
+    def place_seen_by(self, plan: FaultPlan, uri: str) -> Store:
+        return self.other(uri.removeprefix("memory://"))
+
+    def other(self, name: str) -> Store:
+        """A store beside the home."""
+        return TracedStore(self.others[name], self.trace, name)
+
+    def run_driver(self, launched: Launched, process: Process) -> int | None:
+        config = launched.request.driver_config
+        order = config.get("reading")
+        if isinstance(order, dict):
+            return _read(order, process)
+        deployment_id = str(config["deployment_id"])
+        if is_rehearsal_id(deployment_id):
+            control = StreamControl(self.seen_by(FaultPlan()), STREAM, process.clock)
+            rehearsal = control.rehearsal(deployment_id)
+            if rehearsal is not None and rehearsal.replay is not None:
+                return _replay(control, rehearsal, process)
+        return super().run_driver(launched, process)
+
+    def launcher_of(self, process: Process, plan: FaultPlan) -> SimulatedLauncher:
+        return TracedLauncher(self, process, plan)
+
+
+def _read(order: Mapping[str, Any], process: Process) -> int:
+    """The life of a driver that reads state: each query has one table of three rows."""
+    process.clock.sleep(SECONDS)
+    table = {"table": "0-stateStoreSave/rows", "name": "rows", "kind": "rows", "has_ttl": False}
+    names = order["places"]
+    if order["verb"] == "diff":
+        counts = {"added": 1, "changed": 0, "gone": 2, "examples": {"added": [], "changed": [], "gone": []}}
+        answer = {"queries": {name: {"tables": [{**table, **counts}], "problems": []} for name in names}}
+    else:
+        columns = {"key": "struct<k:string>", "value": "struct<n:bigint>"}
+        counted = {**table, "rows": 3, "rows_by_partition": [3, 0], "columns": columns, "timers": None}
+        answer = {"queries": {name: {"tables": [counted], "rows": [], "problems": []} for name in names}}
+        about = (order.get("export") or {}).get("about")
+        written = {"rows": 3, "path": "counts/rows"}
+        answer["export"] = None if about is None else {**about, "complete": True, "tables": [written], "problems": []}
+    (Path(order["folder"]) / RESULT).write_text(json.dumps({"result": answer}))
+    return 0
+
+
+def _replay(control: StreamControl, rehearsal: Rehearsal, process: Process) -> int:
+    """The life of a driver that runs recorded batches again."""
+    terms = rehearsal.replay
+    assert terms is not None
+    process.clock.sleep(SECONDS)
+    queries = {
+        name: RehearsedQuery(
+            "accepted",
+            replayed=tuple(
+                ReplayedBatch(batch_id, 10, 3, 0.5, f"{terms.out}/{name}/batch={batch_id}", ("part-0.parquet",))
+                for batch_id in batch_ids
+            ),
+        )
+        for name, batch_ids in terms.batches.items()
+    }
+    control.create_verdict(
+        RehearsalVerdict(
+            stream_id=control.stream_id,
+            rehearsal_id=rehearsal.rehearsal_id,
+            outcome="done",
+            queries=queries,
+            error="",
+            seconds=SECONDS,
+            given_by="driver",
+            given_at=process.clock.now(),
+            write_id=process.clock.new_uuid(),
+            spark_version="4.2.0",
+        )
+    )
+    return 0
+
+
+class TracedLauncher(SimulatedLauncher):
+    """As ``SimulatedLauncher``, each call traced that changes something."""
+
+    _world: TracedWorld
+
+    def launch(self, request: LaunchRequest) -> LaunchHandle:
+        self._world.trace.launched("launch", request.launch_key, request.to_json())
+        return super().launch(request)
+
+    def kill(self, handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
+        self._world.trace.launched(f"kill, {grace_seconds:g} s for", handle.launch_key)
+        return super().kill(handle, grace_seconds)
+
+    def forget(self, handle: LaunchHandle) -> None:
+        self._world.trace.launched("forget", handle.launch_key)
+        super().forget(handle)
+
+
+@dataclass
+class TracedSession(ShellSession):
+    """One command, in one process of the world; what it prints is kept."""
+
+    world: TracedWorld | None = None
+    process: Process | None = None
+    printed: dict[str, Any] = field(default_factory=dict)
+
+    def controller(self) -> Controller:
+        assert self.world is not None
+        assert self.process is not None
+        return self.world.controller(self.process, actor="", name=self.requested_by)
+
+    def home(self) -> Home:
+        return self.controller().home
+
+    def status(self, stream_id: str, deployment_id: str | None = None) -> StreamStatus:
+        return self.controller().status(stream_id, deployment_id)
+
+    @property
+    def requested_by(self) -> str:
+        return "a-person (shell)"
+
+    def allow(self, named: Allowed) -> None:
+        """All that lives name is allowed."""
+
+    def emit(self, value: Mapping[str, object], human: Human) -> None:
+        self.printed = dict(value)
+
+    def fail(self, error: Mapping[str, Any]) -> None:
+        self.printed = {"error": dict(error)}
+
+    def note(self, line: str) -> None:
+        """Nothing is printed."""
+
+    def say(self, human: Human) -> None:
+        """Nothing is printed."""
+
+    def call(self, line: str) -> None:
+        """Nothing is printed."""
+
+    @contextmanager
+    def progress(self, title: str) -> Iterator[Report]:
+        yield lambda _text: None
+
+
+class _ThreadAtOnce:
+    """There is one thread in a simulation: what another one would do is done at its start."""
+
+    def __init__(self, target: Callable[..., object], args: tuple[object, ...] = (), **_: object) -> None:
+        self._do = lambda: target(*args)
+
+    def start(self) -> None:
+        self._do()
+
+    def join(self, timeout: float | None = None) -> None:
+        """It is over."""
+
+    def is_alive(self) -> bool:
+        return False
+
+
+@dataclass
+class Stage:
+    """What a life is told by.
+
+    Attributes:
+        verbs: that were typed.
+        process: in which the next command runs.
+    """
+
+    world: TracedWorld
+    process: Process
+    verbs: set[str] = field(default_factory=set)
+
+    @property
+    def trace(self) -> Trace:
+        return self.world.trace
+
+    @property
+    def folder(self) -> Path:
+        """Where scripts and files are."""
+        return self.world.folder
+
+    def script(self, name: str) -> str:
+        """The path of a script."""
+        return str(self.folder / name)
+
+    def shell(self, *words: object, fails: bool = False) -> dict[str, Any]:
+        """Run ``streamstate WORDS``; gives what it prints with ``--json``.
+
+        Args:
+            fails: whether its exit status is to be another one than 0.
+        """
+        texts = [str(word) for word in words]
+        self.verbs.add(" ".join(texts[: 2 if texts[0] in ("snapshot", "home") else 1]))
+        self.trace.note(f"$ streamstate {' '.join(texts)}")
+        session = TracedSession(
+            self.world.store.uri, as_json=True, clock=self.process.clock, world=self.world, process=self.process
+        )
+        status = run(texts, session)
+        error = session.printed.get("error")
+        kind = error.get("type", "") if isinstance(error, dict) else ""
+        self.trace.note(f"= {status} {kind}".rstrip())
+        assert bool(status) == fails, f"{' '.join(texts)}: {status} {session.printed}"
+        return session.printed
+
+    def kill_driver(self) -> None:
+        """The driver that runs dies, at once and without a word."""
+        for launched in self.world.machine.values():
+            if launched.process is not None and not launched.process.has_ended:
+                launched.process.kill(SimulatedCrash("kill -9"))
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the drivers work."""
+        self.process.clock.sleep(seconds)
+
+    def grow(self, rows: int = 60, seconds: float = 1.3) -> None:
+        """More input, and time for some of it to be read."""
+        grow(self.world.source, rows)
+        self.pass_time(seconds)
+
+    def at_the_same_time(self, *words: object, after_seconds: float = 0.0, fails: bool = False) -> None:
+        """Another person types this, while the next commands of this one run."""
+
+        def type_it(process: Process) -> None:
+            process.clock.sleep(after_seconds)
+            Stage(self.world, process, self.verbs).shell(*words, fails=fails)
+
+        self._started.append(self.world.schedule.start("another shell", type_it))
+
+    _started: list[Process] = field(default_factory=list)
+
+
+Life = Callable[[Stage], None]
+
+
+@contextmanager
+def _in_folder(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _world(folder: Path) -> TracedWorld:
+    """As of ``sim_upgrades``, with more versions: each has its own thing that an upgrade has to judge."""
+    made = make_ascent(folder)
+    world = TracedWorld(folder, made.scripts, made.plans)
+    counts, rows = (made.plans[name] for name in ("counts", "rows"))
+    world.scripts |= {
+        RENAMED: script_of({"totals": counts, "rows": rows}),
+        WIDER: script_of({"counts": counts, "rows": rows, "late": rows}),
+        REFUSED: made.scripts["v2.py"],
+        BROKEN: made.scripts["v2.py"],
+    }
+    for name in (RENAMED, WIDER, REFUSED, BROKEN):
+        (folder / name).write_text(f"print({name!r})\n")
+    world.verdicts = {REFUSED: _refused, BROKEN: _broken}
+    return world
+
+
+def _refused(verdict: RehearsalVerdict) -> RehearsalVerdict:
+    words = "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match"
+    refused = RehearsedQuery("failed", "restored", 0.5, words)
+    return replace(verdict, queries={**verdict.queries, "counts": refused}, seeded={})
+
+
+def _broken(verdict: RehearsalVerdict) -> RehearsalVerdict:
+    error = "ModuleNotFoundError: No module named 'rules'"
+    return replace(verdict, outcome="failed", queries={}, seeded={}, error=error, traceback=f"Traceback ...\n{error}")
+
+
+def traced(life: Life, folder: Path) -> tuple[str, set[str]]:
+    """Live it; its trace, and the verbs that were typed in it.
+
+    Args:
+        folder: an empty one, for its scripts.
+    """
+    world = _world(folder)
+    world.trace.names = {
+        str(world.launches): "<launches>",
+        str(folder): "<code>",
+        sys.executable: "<python>",
+    }
+    verbs: set[str] = set()
+    stages: list[Stage] = []
+
+    def live(process: Process) -> None:
+        stages.append(Stage(world, process, verbs))
+        life(stages[0])
+
+    known: dict[str, Store] = {name: world.other(name) for name in PLACES}
+    with (
+        _in_folder(folder),
+        mock.patch.dict(opening._memory_stores, known, clear=True),
+        mock.patch.object(threading, "Thread", _ThreadAtOnce),
+        mock.patch("socket.gethostname", return_value="this-machine"),
+        mock.patch("os.getpid", return_value=4711),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        process = world.schedule.start("shell", live)
+        world.schedule.run_until(lambda: process.has_ended)
+        if process.error is not None:
+            raise process.error
+        world.schedule.run_until(world.is_quiet)
+    for other in stages[0]._started:
+        if other.error is not None:
+            raise other.error
+    assert not world.violations, world.violations
+    return world.trace.text(), verbs
