@@ -40,6 +40,7 @@ from airflow_streamstate.protocol.alerts import Alert, AlertRegister, AlertRules
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.ids import upgrade_of_return
 from airflow_streamstate.protocol.redaction import shortened
+from airflow_streamstate.store.folder_lock import short_waits
 
 log = logging.getLogger(__name__)
 HOME_AWAY_SECONDS = 60.0
@@ -131,10 +132,12 @@ class AlertWatch:
     def _look_at_due(self, stream_id: str) -> None:
         """Look at a stream, where it may have changed. Raises StreamStateError: the home does not answer."""
         try:
-            if not self._has_no_news(stream_id):
-                self.look_at(stream_id)
-        except (UnavailableError, ConflictError, OutcomeUnknownError):
+            with short_waits():
+                if not self._has_no_news(stream_id):
+                    self.look_at(stream_id)
+        except (UnavailableError, ConflictError, OutcomeUnknownError) as error:
             self._controller.home.presence.need()
+            log.warning("%s is looked at again in the next round: %s", stream_id, error)
             self._news.add(stream_id)  # that was of a moment, and says nothing about the stream
         except Exception as error:
             status = self._controller.unreadable(stream_id, error)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.store.base import TEMPORARY_PREFIX, HoldsMarkers, HoldsUploads, Store
-from airflow_streamstate.store.local import LOCK_NAME, LocalStore, disk_errors
+from airflow_streamstate.store.folder_lock import LOCK_NAME
+from airflow_streamstate.store.local import LocalStore, disk_errors
 from airflow_streamstate.store.transfer import delete_many, keys_below
 
 STALE_SECONDS = 86_400.0

@@ -10,7 +10,6 @@ deleted through one.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -48,12 +47,7 @@ from airflow_streamstate.store.base import (
     missing_source,
     too_large,
 )
-
-LOCK_NAME = f"{TEMPORARY_PREFIX}lock"
-LOCK_SECONDS = 30.0
-LOCK_POLL_SECONDS = 0.002
-FILE_MODE = 0o666
-"""Before the umask: Airflow's user and Spark's may share a home."""
+from airflow_streamstate.store.folder_lock import FILE_MODE, folder_lock, link_in_the_way
 
 LINK_REFUSED = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 """No hard link is possible: another file system, one without links, another owner's file, or too many links."""
@@ -113,55 +107,6 @@ def _translated(number: int, facts: dict[str, Any]) -> StreamStateError:
     if number in _BAD_NAME:
         return InvalidRequestError("the file system cannot have a file of this name", **facts)
     return UnavailableError("the disk gave an error", **facts)
-
-
-@contextmanager
-def folder_lock(folder: Path, clock: Clock) -> Iterator[None]:
-    """Hold the folder's lock: one holder among all threads and processes of all machines that see the folder.
-
-    Raises:
-        UnavailableError: another process held it for LOCK_SECONDS (Law 6).
-        InvalidRequestError: a symbolic link has the name of the lock file.
-        FileNotFoundError: there is no such folder.
-    """
-    path = folder / LOCK_NAME
-    deadline = clock.monotonic_seconds() + LOCK_SECONDS
-    while (descriptor := _try_lock(path)) is None:
-        if clock.monotonic_seconds() > deadline:
-            raise UnavailableError(
-                "another process keeps this folder locked",
-                folder=str(folder),
-                waited_seconds=LOCK_SECONDS,
-                next_step="Look for a process that was halted in the middle of a write.",
-            )
-        clock.sleep(LOCK_POLL_SECONDS * (0.5 + clock.jitter()))
-    try:
-        yield
-    finally:
-        # Removed while it is held: a process that waits on the removed file sees that below and opens a new one.
-        with suppress(OSError):
-            path.unlink()
-        os.close(descriptor)
-
-
-def _try_lock(path: Path) -> int | None:
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-    except OSError as error:
-        if error.errno == errno.ELOOP and path.is_symlink():
-            raise _link_in_the_way(str(path)) from None
-        raise
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), path.lstat()):
-            return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
 
 
 FEW_SYNCS = 3
@@ -623,7 +568,7 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return
             if S_ISLNK(mode) and part:
-                raise _link_in_the_way(path)
+                raise link_in_the_way(path)
 
     def _check_source(self, source: str, source_key: str) -> None:
         if _file_size(source) is None or os.path.islink(source):  # noqa: PTH114 - see ``_at``
@@ -693,14 +638,6 @@ def _real_path(descriptor: int, path: str) -> str:
         return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - see ``_at``
     except OSError:  # no Linux
         return os.path.realpath(path)
-
-
-def _link_in_the_way(path: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        "a symbolic link is in the place of a folder or lock of this store",
-        path=path,
-        next_step="Look who made it, and remove it. Bring in another disk by a mount, or as `checkpoints_uri`.",
-    )
 
 
 def _no_record(key: str, reason: str) -> MalformedMessageError:

@@ -29,6 +29,7 @@ from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
 from airflow_streamstate.launch.processes import this_machine
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.store.folder_lock import short_waits
 
 TICK_SECONDS = 0.2
 LIST_SECONDS = 60.0
@@ -214,7 +215,8 @@ class Watcher:
         try:
             if now < watched.due_at and not self._is_seen_to_end(watched, now):
                 return
-            left = self._look(watched)
+            with short_waits():
+                left = self._look(watched)
             watched.errors = 0
             watched.sight = watched.sight if left is None else left.sight
             pause_seconds = self._pause(watched, left)

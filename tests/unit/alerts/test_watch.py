@@ -10,6 +10,7 @@ from unit.alerts.conftest import Alerted, behind, staged
 
 from airflow_streamstate.alerts.evaluation import MAX_OWED, TELL_AGAIN_AFTER, AlertChange
 from airflow_streamstate.alerts.watch import HOME_AWAY_SECONDS, WHOLE_SECONDS, AlertWatch
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
@@ -17,6 +18,8 @@ from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.store.folder_lock import SHORT_SECONDS, folder_lock
+from airflow_streamstate.store.local import LocalStore
 from support.checkpoints import HookedStore
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
@@ -400,3 +403,20 @@ def test_rules_that_make_no_sense_are_refused(alerted: Alerted) -> None:
         with pytest.raises(InvalidRequestError, match=fact.replace("?", r"\?")):
             alerted.rules(**given)
     assert AlertBook(alerted.stage.control).rules() == before
+
+
+def test_a_stream_whose_lock_is_kept_holds_up_no_alert_of_another(tmp_path: Path) -> None:
+    """It is looked at again in the next round."""
+    stage = Stage(tmp_path, LocalStore(tmp_path / "home", fsync=False))
+    stage.deploy(stream_id="aa")
+    alerted = Alerted(stage)
+    alerted.look()
+    stage.end(state="gone")
+    began = stage.clock.monotonic_seconds()
+    with folder_lock(stage.store.root / "aa", SYSTEM_CLOCK):
+        assert alerted.look() == ["raised driver_dead"]
+        assert stage.clock.monotonic_seconds() - began < 2 * SHORT_SECONDS
+        assert alerted.changes[-1].alert.rule == "driver_dead"
+        assert alerted.changes[-1].stream_id == STREAM
+    assert alerted.look() == ["raised driver_dead"]
+    assert alerted.changes[-1].stream_id == "aa"

@@ -11,7 +11,8 @@ import pytest
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
 from airflow_streamstate.store.base import TEMPORARY_PREFIX, Store
 from airflow_streamstate.store.cleanup import delete_below, end_uploads, left_temporaries, remove_temporaries
-from airflow_streamstate.store.local import LOCK_NAME, LocalStore
+from airflow_streamstate.store.folder_lock import LOCK_NAME
+from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 

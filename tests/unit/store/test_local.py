@@ -25,13 +25,11 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.store.base import TEMPORARY_PREFIX
+from airflow_streamstate.store.folder_lock import folder_lock
 from airflow_streamstate.store.local import (
-    LOCK_NAME,
-    LOCK_SECONDS,
     FolderSyncs,
     LocalStore,
     disk_errors,
-    folder_lock,
     sync_folder,
 )
 
@@ -486,37 +484,6 @@ class TestErrors:
         """An OSError of a library's own is told in its own words."""
         with pytest.raises(UnavailableError, match="a special file"), disk_errors("copy", "a", tmp_path):
             raise OSError("a special file")
-
-
-class TestFolderLock:
-    def test_nothing_is_left_behind(self, tmp_path: Path) -> None:
-        """The lock's file goes with its holder, also when the holder fails; one left by a kill is taken over."""
-        (tmp_path / LOCK_NAME).touch()
-
-        def hold_and_fail() -> None:
-            with folder_lock(tmp_path, SYSTEM_CLOCK):
-                assert (tmp_path / LOCK_NAME).exists()
-                raise KeyError
-
-        with pytest.raises(KeyError):
-            hold_and_fail()
-        assert list(tmp_path.iterdir()) == []
-
-    def test_the_wait_ends(self, tmp_path: Path) -> None:
-        """A lock that another keeps is reported with its folder after LOCK_SECONDS. (Law 6)"""
-
-        def try_to_hold() -> None:
-            with folder_lock(tmp_path, ImpatientClock()):
-                pytest.fail("two hold one lock")
-
-        with folder_lock(tmp_path, SYSTEM_CLOCK), pytest.raises(UnavailableError) as caught:
-            try_to_hold()
-        assert caught.value.context == {"folder": str(tmp_path), "waited_seconds": LOCK_SECONDS}
-
-    def test_a_missing_folder_is_not_made(self, tmp_path: Path) -> None:
-        """Locking makes no folder."""
-        with pytest.raises(FileNotFoundError), folder_lock(tmp_path / "none", SYSTEM_CLOCK):
-            pass
 
 
 class TestFolderSyncs:

@@ -9,7 +9,8 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, ObjectMissingError
 from airflow_streamstate.store.cleanup import delete_below
-from airflow_streamstate.store.local import LOCK_NAME, LocalStore
+from airflow_streamstate.store.folder_lock import LOCK_NAME
+from airflow_streamstate.store.local import LocalStore
 
 VERSION = "0" * 64
 

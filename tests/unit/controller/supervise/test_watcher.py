@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from pathlib import Path
 
 import pytest
 from unit.controller.supervise.conftest import Supervised
 
+from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.supervise.watcher import LIST_SECONDS, RUNNING_SECONDS, Line
 from airflow_streamstate.errors import HomeNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.store.folder_lock import SHORT_SECONDS, folder_lock
+from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore
 from support.faulty_store import FaultPlan, FaultyStore
@@ -246,3 +251,25 @@ def test_a_watch_of_streams_without_a_retention_has_no_such_thread(supervised: S
     supervised.watcher.run(is_over)
     assert supervised.said == ["up"]
     assert "streamstate-pruning" not in names
+
+
+def test_a_stream_whose_lock_is_kept_holds_up_no_other(tmp_path: Path) -> None:
+    """A driver on the same disk keeps it. Its stream is named with the holder and comes next time; nobody waits."""
+    stage = Stage(tmp_path, LocalStore(tmp_path / "home", fsync=False))
+    for name in ("aa", "bb", "zz"):
+        stage.deploy(stream_id=name, restart_policy={"on_failure": "restart"})
+        stage.launcher.states[launch_key_for("d-0001", 1)] = "gone"
+    lines: list[Line] = []
+    watcher = stage.controller.watcher(lines.append)
+    with folder_lock(stage.store.root / "aa", SYSTEM_CLOCK), folder_lock(stage.store.root / "bb", SYSTEM_CLOCK):
+        watcher.tick()
+        assert stage.clock.monotonic_seconds() < 3 * SHORT_SECONDS
+        assert [(line.stream_id, line.sight) for line in lines] == [
+            ("aa", "failed"),
+            ("bb", "failed"),
+            ("zz", "recorded"),
+        ]
+        assert f'held_by="process {os.getpid()}"' in lines[0].text
+    stage.clock.advance(2.0)
+    watcher.tick()
+    assert [(line.stream_id, line.sight) for line in lines[3:5]] == [("aa", "recorded"), ("bb", "recorded")]
