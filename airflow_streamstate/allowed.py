@@ -65,6 +65,7 @@ class Allowed:
 
     Attributes:
         secrets: references, or patterns of them (``env://PG_*``); one without ``#part`` stands for every part.
+        launchers: where drivers may be; once any place is named, this machine has to be named, too.
         stores: URIs of mirrors and of places of snapshots; one stands for all below it.
         where: where a person adds to it, for errors; "" for nowhere.
     """
@@ -112,6 +113,11 @@ class Allowed:
         places = (json.dumps(place.to_json(), ensure_ascii=False) for place in self.launchers)
         return ", ".join((*self.secrets, *places, *self.spark_connections, *self.stores))
 
+    @property
+    def is_default(self) -> bool:
+        """Whether it names no more than an empty list allows."""
+        return self in (Allowed(), Allowed(launchers=(AllowedPlace(LOCAL),)))
+
     def joined(self, other: Allowed) -> Allowed:
         """What this list or the other one allows."""
         return replace(
@@ -131,8 +137,9 @@ class Allowed:
             )
 
     def check_place(self, place: AllowedPlace, **facts: object) -> None:
-        """Raise InvalidRequestError where no driver may be there; one on this machine always may."""
-        if place.launcher == LOCAL or any(_is_same(place, one) for one in self.launchers):
+        """Raise InvalidRequestError where no driver may be there. On this machine one may while no place is named."""
+        is_default = place.launcher == LOCAL and not self.launchers
+        if is_default or any(_is_same(place, one) for one in self.launchers):
             return
         line = place.to_json()
         raise self._refusal("drivers of this home may not be at this place", "launchers", line, **{**line, **facts})

@@ -17,11 +17,12 @@ from airflow_streamstate.protocol.references import is_reference, split_argument
 from airflow_streamstate.snapshot.placing import uri_of
 from airflow_streamstate.store.open import open_store
 
+HERE = LauncherChoice(LOCAL)
+
 
 def allow_request(session: ShellSession, request: DeployRequest) -> None:
     """Allow what a request to deploy names. Raises InvalidRequestError where the list of this machine is malformed."""
-    launcher = request.launcher
-    session.allow(_named(session, request, None if launcher is None else (launcher,)))
+    session.allow(_named(session, request, (request.launcher or HERE,)))
 
 
 def allow_change(session: ShellSession, change: ChangeRequest) -> None:
@@ -32,13 +33,20 @@ def allow_change(session: ShellSession, change: ChangeRequest) -> None:
     session.allow(_named(session, change, _launchers_after(session, change)))
 
 
+def allow_here(session: ShellSession) -> None:
+    """Allow the driver that this command runs on this machine, for this command alone: a watcher of this machine runs
+    none for that."""
+    session.allow(Allowed(launchers=(_place(session, HERE),)), is_kept=False)
+
+
 def allow_stores(session: ShellSession, uris: Iterable[str]) -> None:
     """Allow the stores at these URIs. Raises InvalidRequestError for a URI of no store, too."""
     session.allow(Allowed(stores=tuple(dict.fromkeys(open_store(uri).uri for uri in uris))))
 
 
 def _launchers_after(session: ShellSession, change: ChangeRequest) -> tuple[LauncherChoice, ...] | None:
-    asked = change.launcher
+    # A Spark connection starts drivers on this machine.
+    asked = change.launcher if change.spark_conn_id is None else HERE
     if asked is None:
         return None
     try:
@@ -53,7 +61,7 @@ def _launchers_after(session: ShellSession, change: ChangeRequest) -> tuple[Laun
             home.config.allowed.check_place(_place(session, before))
         except InvalidRequestError:
             return None  # nobody has named the rest of this place
-    return None if after is None else (after,)
+    return (after or HERE,)
 
 
 def _named(
@@ -62,8 +70,7 @@ def _named(
     places = []
     for launcher in launchers or ():
         with suppress(InvalidRequestError):  # one that is not installed, which the verb itself refuses
-            if launcher.name != LOCAL:
-                places.append(_place(session, launcher))
+            places.append(_place(session, launcher))
     spark = () if not request.spark_conn_id else (request.spark_conn_id,)
     return Allowed(tuple(dict.fromkeys(_references(request))), tuple(places), spark, _stores(request))
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from airflow_streamstate.cli.debugger import TerminalDebugger
 from airflow_streamstate.cli.exits import status_of_replay
-from airflow_streamstate.cli.naming import allow_change
+from airflow_streamstate.cli.naming import allow_change, allow_here
 from airflow_streamstate.cli.options import (
     Verb,
     code_options,
@@ -255,6 +255,7 @@ def replay(
         raise click.UsageError("--fail-on-changed-rows compares a new script with the recorded one: give --app.")
     change = ChangeRequest(stream_id=stream_id, allow_literal_secrets=allow_literal_secrets, **named)
     allow_change(session, change)
+    allow_here(session)
     request = ReplayRequest(
         change=change,
         batch_id=batch_id,

@@ -112,20 +112,30 @@ class ShellSession:
         kept = Allowed() if self.allowed_file is None else self.allowed_file.read(home_uri)
         return kept if self.named is None else kept.joined(self.named)
 
-    def allow(self, named: Allowed) -> None:
+    def allow(self, named: Allowed, *, is_kept: bool = True) -> None:
         """Allow what a person names in this command, and keep it on this machine for the next ones; call it before
-        ``home`` and ``controller``. Raises InvalidRequestError where the list of this machine is malformed."""
+        ``home`` and ``controller``.
+
+        Args:
+            is_kept: False for this command alone.
+
+        Raises:
+            InvalidRequestError: the list of this machine is malformed.
+        """
         if named == type(named)():
             return
         self.named = named if self.named is None else self.named.joined(named)
-        if not self.home_uri or self.allowed_file is None:
+        if not self.home_uri or self.allowed_file is None or not is_kept:
             return
         what = f"allowed for {self.home_uri}: {named.summary}"
+        is_news = True
         try:
-            if self.allowed_file.add(self.home_uri, named):
+            is_news = not (named.is_default and self.allowed_file.read(self.home_uri).is_default)
+            if self.allowed_file.add(self.home_uri, named) and is_news:
                 self.note(f"{what}; kept in {self.allowed_file.path}")
         except (InvalidRequestError, UnavailableError) as error:
-            self.note(f"{what}; only for this command: {error.message}")
+            if is_news:
+                self.note(f"{what}; only for this command: {error.message}")
 
     def note(self, line: str) -> None:
         """Say a line on stderr, with --json, too."""

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from airflow_streamstate.cli.exits import status_of_findings
+from airflow_streamstate.cli.naming import allow_here
 from airflow_streamstate.cli.options import (
     Verb,
     conf_option,
@@ -237,6 +238,7 @@ def _request(
 
 
 def _look(session: ShellSession, request: ReadingRequest) -> int:
+    allow_here(session)
     controller = session.controller()
     with session.progress(f"{request.stream_id}: reading state") as on_progress:
         result = controller.readings.look(request, on_progress)
@@ -260,6 +262,7 @@ def diff(session: ShellSession, /, stream_id: str, packages: tuple[str, ...], **
     Exit status 1 if some of it could not be read.
     """
     request = ReadingRequest(stream_id=stream_id, packages=split(packages), **rest)
+    allow_here(session)
     controller = session.controller()
     with session.progress(f"{stream_id}: comparing state") as on_progress:
         result = controller.readings.diff(request, on_progress)

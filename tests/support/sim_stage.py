@@ -64,7 +64,7 @@ AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 ANY_LAUNCHER = replace(
     ANY_SECRET,
-    launchers=tuple(AllowedPlace(name) for name in ("yarn", "ssh", "kubernetes", "emr-serverless", "emr-eks")),
+    launchers=tuple(AllowedPlace(name) for name in ("local", "yarn", "ssh", "kubernetes", "emr-serverless", "emr-eks")),
 )
 """What tests allow whose subject is not what is allowed."""
 

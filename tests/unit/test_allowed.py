@@ -93,6 +93,17 @@ def test_a_place_is_allowed_as_a_whole(place: AllowedPlace) -> None:
         allowed.check_place(place)
 
 
+def test_this_machine_is_a_place_as_others_are() -> None:
+    """Once a place is named, a driver on this machine needs the line that the refusal names."""
+    allowed = Allowed.parse({"launchers": [KUBERNETES]})
+    with pytest.raises(InvalidRequestError, match="may not be at this place") as caught:
+        allowed.check_place(AllowedPlace("local"))
+    line = '{"launcher": "local"}'
+    assert f"add {line} to 'launchers'" in caught.value.next_step
+    allowed.joined(Allowed.parse('{"launchers": [' + line + "]}")).check_place(AllowedPlace("local"))
+    Allowed(spark_connections=("s",), stores=("s3://x",)).check_place(AllowedPlace("local"))
+
+
 def test_a_refusal_has_the_line_to_add() -> None:
     """What the next step names is what makes the same call pass."""
     place = AllowedPlace.of(

@@ -77,8 +77,6 @@ class DriverPlaces:
             return refused(recorded, str(error))
 
     def _check_allowed(self, spec: DeploymentSpec, launcher: LauncherChoice) -> None:
-        if launcher.name == LOCAL:
-            return
         reaching = self._launchers.reaching_of(launcher.name)
         place = AllowedPlace.of(launcher.name, launcher.conn_id, launcher.options, reaching)
         self._home.config.allowed.check_place(place, stream_id=spec.stream_id, deployment_id=spec.deployment_id)

@@ -10,8 +10,12 @@ import pytest
 
 from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.cli.allowing import AllowedFile
+from airflow_streamstate.cli.naming import allow_change, allow_here, allow_request
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.records import LauncherChoice
 
 NAMED = Allowed(secrets=("env://PG_PASSWORD",))
 
@@ -65,3 +69,35 @@ def test_a_session_reads_it_and_adds_to_it(tmp_path: Path, capsys: pytest.Captur
     later.allow(NAMED)
     assert later.home().config.allowed == NAMED
     assert capsys.readouterr().err == ""
+
+
+def test_a_deploy_here_keeps_this_machine_as_a_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So that a stream on this machine is still allowed once another one is deployed elsewhere."""
+    environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
+    session = ShellSession.of(environ, as_json=True)
+    allow_request(session, DeployRequest("here", tmp_path / "job.py"))
+    assert capsys.readouterr().err == ""  # no more than an empty list allows
+    elsewhere = LauncherChoice("yarn", {"queue": "q"})
+    allow_request(session, DeployRequest("there", tmp_path / "job.py", launcher=elsewhere))
+    kept = ShellSession.of(environ, as_json=True).home().config.allowed.launchers
+    assert [place.launcher for place in kept] == ["local", "yarn"]
+
+
+def test_this_machine_beside_another_place_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever deploys here opens this machine to the home, which until then named another place alone."""
+    environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
+    session = ShellSession.of(environ, as_json=True)
+    allow_request(session, DeployRequest("there", tmp_path / "job.py", launcher=LauncherChoice("yarn", {})))
+    assert "yarn" in capsys.readouterr().err
+    allow_request(session, DeployRequest("here", tmp_path / "job.py"))
+    assert '{"launcher": "local"}' in capsys.readouterr().err
+
+
+def test_a_change_keeps_no_place_that_it_does_not_name(tmp_path: Path) -> None:
+    """Whose records say that the driver is on this machine may be an attacker."""
+    environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
+    session = ShellSession.of(environ, as_json=True)
+    allow_change(session, ChangeRequest("orders", reason="x"))
+    allow_here(session)  # a replay, or a look into the state
+    assert session.home().config.allowed.launchers[0].launcher == "local"
+    assert ShellSession.of(environ, as_json=True).home().config.allowed == Allowed()

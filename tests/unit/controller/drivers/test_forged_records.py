@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.alerts.watch import AlertWatch
+from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.logs import FileLog
@@ -388,3 +389,26 @@ def test_a_place_that_is_not_allowed_is_refused_at_deploy_and_unknown_afterwards
     with pytest.raises(InvalidRequestError, match=r'add \{"launcher": "yarn"\} to .launchers.'):
         reader.deploy(stage.request(stream_id="another", launcher=LauncherChoice("yarn", {})))
     assert "another" not in reader.home.stream_ids()
+
+
+def test_a_forged_spec_runs_nothing_on_the_machine_of_whoever_acts(stage: Stage) -> None:
+    """The attack: a driver of a pod writes a spec without a launcher, which a watcher would run as its own process."""
+    stage.deploy(launcher=LauncherChoice("kubernetes", {}))
+    stage.stopped()
+    stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(replace(stage.spec(), launcher=None)))
+    pods = Allowed.parse({"launchers": [{"launcher": "kubernetes"}]}, "here")
+    home = Home.of(stage.store, stage.store, stage.folder, stage.clock, allowed=pods)
+    reader = Controller(home, stage.launcher, stage.clock, "reader")
+    launched = dict(stage.launcher.requests)
+    for act in (
+        lambda: reader.resume(STREAM),
+        lambda: reader.deploy(stage.request("print(2)\n")),
+        lambda: reader.drain(STREAM),
+    ):
+        with pytest.raises(InvalidRequestError, match=r'add \{"launcher": "local"\} to .launchers. in here'):
+            act()
+    assert stage.launcher.requests == launched
+    seen = reader.observed(STREAM)[0]
+    assert seen is not None
+    assert seen.handle is not None
+    assert "local" in seen.handle.refused
