@@ -3,8 +3,8 @@
 Nothing is written in place: bytes go to a temporary file beside their target, are synced, and get their name by one
 ``link`` or ``rename``. The holder of a folder's lock removes its file, so that no folder of Spark's keeps one.
 
-The root may be a symbolic link; below it a link is neither a folder nor an object, and nothing is written, listed or
-deleted through one.
+The root may be a symbolic link; below it a link is neither a folder nor an object, and nothing is read, written, listed
+or deleted through one.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ from airflow_streamstate.store.folder_lock import FILE_MODE, folder_lock, link_i
 LINK_REFUSED = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 """No hard link is possible: another file system, one without links, another owner's file, or too many links."""
 
+OPEN_TRIES = 3
+_READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LINKED = "it is a symbolic link, or one leads to it"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM)
 _IN_THE_WAY = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY)
@@ -230,46 +233,28 @@ class LocalStore:
         return f"{self._root}/{check_key(key)}"
 
     def get(self, key: str) -> StoredObject | None:
-        path = self._at(key)
         with disk_errors("get", key, self.root):
-            found = _read(path)
-        if found is None:
-            return None
-        body, modified = found
-        return StoredObject(key, body, _version_of(body), datetime.fromtimestamp(modified, timezone.utc))
+            found = self._read(key)
+        return None if found is None else _stored(key, *found)
 
     def get_within(self, key: str, most_bytes: int) -> StoredObject | None:
-        path = self._at(key)
         with disk_errors("get", key, self.root):
-            found = self._read_regular(path, key, most_bytes)
-        if found is None:
-            return None
-        body, modified = found
-        return StoredObject(key, body, _version_of(body), datetime.fromtimestamp(modified, timezone.utc))
+            found = self._read_regular(key, most_bytes)
+        return None if found is None else _stored(key, *found)
 
-    def _read_regular(self, path: str, key: str, most_bytes: int) -> tuple[bytes, float] | None:
-        """The bytes of a regular file below the root, and when they were written.
+    def _read_regular(self, key: str, most_bytes: int) -> tuple[bytes, float] | None:
+        """The bytes of a regular file, and when they were written.
 
         Raises:
-            MalformedMessageError: it is another kind of file, which may block or never end; a link out of the root; or
-                larger.
+            MalformedMessageError: it is another kind of file, which may block or never end; a link; or larger.
         """
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
+        opened = self._open(key)
+        if opened is None:
             return None
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-            raise _no_record(key, "it is a socket or a device") from None
+        descriptor, status = opened
         with os.fdopen(descriptor, "rb", buffering=0) as file:
-            status = os.fstat(descriptor)
-            if S_ISDIR(status.st_mode):
-                return None
             if not S_ISREG(status.st_mode):
                 raise _no_record(key, "it is no regular file")
-            if not self._is_inside(_real_path(descriptor, path)):
-                raise _no_record(key, "it is a link to a file outside of this folder")
             if status.st_size > most_bytes:
                 raise too_large(key, status.st_size, most_bytes)
             body = file.read(status.st_size + 1)  # not the limit, for which Python would take memory at once
@@ -279,27 +264,75 @@ class LocalStore:
                 raise too_large(key, len(body), most_bytes)
             return body, status.st_mtime
 
-    def _is_inside(self, real_path: str) -> bool:
-        if not real_path.startswith(f"{self._real_root}/"):
+    def _read(self, key: str) -> tuple[bytes, float] | None:
+        """The bytes, and when they were written, in seconds since 1970."""
+        opened = self._open(key)
+        if opened is None:
+            return None
+        descriptor, status = opened
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            # As listings do: what is no regular file is no object, and may block or never end.
+            return (file.read(), status.st_mtime) if S_ISREG(status.st_mode) else None
+
+    def _open(self, key: str) -> tuple[int, os.stat_result] | None:
+        """The file of a key, opened for reading by no link below the root; None where there is none, or a folder.
+
+        Raises:
+            MalformedMessageError: a link has its name, or that of a folder above it; or it is a socket.
+        """
+        path = self._at(key)
+        for _ in range(OPEN_TRIES):
+            try:
+                descriptor = os.open(path, _READ_FLAGS)
+            except (FileNotFoundError, NotADirectoryError):
+                self._refuse_links_to(key)
+                return None
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.ENXIO):
+                    raise
+                raise _no_record(key, _LINKED if error.errno == errno.ELOOP else "it is a socket or a device") from None
+            status = os.fstat(descriptor)
+            is_at = self._is_at(_real_path(descriptor, path), key)
+            if is_at and not S_ISDIR(status.st_mode):
+                return descriptor, status
+            os.close(descriptor)
+            if is_at:
+                return None
+            self._refuse_links_to(key)  # else it was just moved
+        raise _no_record(key, _LINKED)
+
+    def _is_at(self, real_path: str, key: str) -> bool:
+        for _ in range(2):
+            expected = f"{self._real_root.rstrip('/')}/{key}"
+            if real_path in (expected, f"{expected} (deleted)"):  # as Linux calls one that was just replaced
+                return True
             self._real_root = os.path.realpath(self._root)  # it may be a link that was changed, or a disk mounted since
-        return real_path.startswith(f"{self._real_root}/")
+        return False
+
+    def _refuse_links_to(self, key: str) -> None:
+        """Refuse to read what a link below the root leads to. Raises MalformedMessageError."""
+        if self._link_above(key) is not None:
+            raise _no_record(key, _LINKED)
 
     def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
         with disk_errors("get", key, self.root):
-            try:
-                file = self.path_of(key).open("rb", buffering=0)
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            opened = self._open(key)
+            if opened is None:
                 return None
-            with file:
-                if not self._is_inside(_real_path(file.fileno(), self._at(key))):
-                    raise _no_record(key, "it is a link to a file outside of this folder")
+            descriptor, status = opened
+            with os.fdopen(descriptor, "rb", buffering=0) as file:
+                if not S_ISREG(status.st_mode):
+                    return None
                 file.seek(start)
                 return file.read(size_bytes)
 
     def head(self, key: str) -> ObjectInfo | None:
         path = self._at(key)
         with disk_errors("head", key, self.root):
+            self._refuse_links_to(key)
             status = _file_status(path)
+            if status is None and os.path.islink(path):  # noqa: PTH114 - see ``_at``
+                raise _no_record(key, _LINKED)
         if status is None:
             return None
         return ObjectInfo(key, status.st_size, modified_at=datetime.fromtimestamp(status.st_mtime, timezone.utc))
@@ -322,7 +355,7 @@ class LocalStore:
         with disk_errors("replace", key, self.root) as act, suppress(FileNotFoundError, NotADirectoryError):
             self._refuse_links(key)
             with folder_lock(target.parent, self._clock):
-                self._check_version(target, key, version)
+                self._check_version(key, version)
                 with self._temporary_beside(target) as temporary:
                     self._write(temporary, (body,))
                     temporary.rename(target)
@@ -407,7 +440,7 @@ class LocalStore:
             self._refuse_links(key)
             with folder_lock(target.parent, self._clock):
                 if version is not None:
-                    self._check_version(target, key, version, absence_is_fine=True)
+                    self._check_version(key, version, absence_is_fine=True)
                 if not S_ISDIR(target.lstat().st_mode):
                     target.unlink()
                     self._syncs.note(target.parent)
@@ -546,8 +579,8 @@ class LocalStore:
 
     # checks and reading
 
-    def _check_version(self, target: Path, key: str, version: str, *, absence_is_fine: bool = False) -> None:
-        found = _read(target)
+    def _check_version(self, key: str, version: str, *, absence_is_fine: bool = False) -> None:
+        found = self._read(key)
         if found is None:
             if absence_is_fine:
                 return
@@ -560,18 +593,25 @@ class LocalStore:
 
         Not of the last part, which no write follows. Whoever can write there may still make a link right after this.
         """
+        link = self._link_above(key)
+        if link is not None:
+            raise link_in_the_way(link)
+
+    def _link_above(self, key: str) -> str | None:
+        """The first folder of a key that is a symbolic link below the root."""
         path = self._root
         for part in key.split("/")[:-1]:
             path = f"{path}/{part}"
             try:
                 mode = os.lstat(path).st_mode
             except (FileNotFoundError, NotADirectoryError):
-                return
+                return None
             if S_ISLNK(mode) and part:
-                raise link_in_the_way(path)
+                return path
+        return None
 
     def _check_source(self, source: str, source_key: str) -> None:
-        if _file_size(source) is None or os.path.islink(source):  # noqa: PTH114 - see ``_at``
+        if _file_size(source) is None:
             raise missing_source(source_key)
 
     def _collect(self, folder: str, start_of_name: str, found: list[str]) -> None:
@@ -621,15 +661,8 @@ def _names(folder: str, start_of_name: str = "") -> list[str]:
     return names
 
 
-def _read(path: str | Path) -> tuple[bytes, float] | None:
-    """The bytes, and when they were written, in seconds since 1970."""
-    try:
-        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
-            status = os.fstat(file.fileno())
-            # As listings do: what is no regular file is no object, and may block or never end.
-            return (file.read(), status.st_mtime) if S_ISREG(status.st_mode) else None
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
+def _stored(key: str, body: bytes, modified: float) -> StoredObject:
+    return StoredObject(key, body, _version_of(body), datetime.fromtimestamp(modified, timezone.utc))
 
 
 def _real_path(descriptor: int, path: str) -> str:
@@ -649,10 +682,6 @@ def _no_record(key: str, reason: str) -> MalformedMessageError:
     )
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def _file_size(path: str) -> int | None:
     status = _file_status(path)
     return None if status is None else status.st_size
@@ -660,7 +689,7 @@ def _file_size(path: str) -> int | None:
 
 def _file_status(path: str) -> os.stat_result | None:
     try:
-        status = os.stat(path)  # noqa: PTH116 - see ``_at``
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status if S_ISREG(status.st_mode) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from airflow_streamstate.store.base import Store, bounded_get
 from airflow_streamstate.store.local import LocalStore
 
 KEY = "orders/stream.json"
+LINKED = "it is a symbolic link, or one leads to it"
 
 
 def test_an_object_is_read_up_to_the_limit_and_no_further(store: Store) -> None:
@@ -49,26 +51,51 @@ def test_what_would_block_or_never_end_is_no_record(local: LocalStore) -> None:
     assert local.get(KEY) is None  # as in listings
     path.unlink()
     path.symlink_to("/dev/zero")
-    assert refusal(local) == "it is no regular file"
+    assert refusal(local) == LINKED
 
 
-def test_a_link_out_of_the_home_is_no_record(local: LocalStore, tmp_path: Path) -> None:
-    """In place of the record, or of a folder above it; one within the home is."""
-    (tmp_path / "secret").write_text("{}")
-    path = local.path_of(KEY)
-    path.symlink_to(tmp_path / "secret")
-    assert refusal(local) == "it is a link to a file outside of this folder"
-    path.unlink()
-    path.parent.rmdir()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "stream.json").write_text("{}")
-    path.parent.symlink_to(tmp_path / "elsewhere")
-    assert refusal(local) == "it is a link to a file outside of this folder"
+READS: Mapping[str, Callable[[LocalStore], object]] = {
+    "get": lambda store: store.get(KEY),
+    "get_within": lambda store: store.get_within(KEY, 10),
+    "read_range": lambda store: store.read_range(KEY, 0, 2),
+    "head": lambda store: store.head(KEY),
+}
+
+
+@pytest.mark.parametrize("leads", ["out", "within", "nowhere"])
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_nothing_is_read_through_a_link(
+    local: LocalStore, tmp_path: Path, read: Callable[[LocalStore], object], leads: str
+) -> None:
+    """In place of the object, or of a folder above it; wherever it leads: as in listings, and as for writes."""
+    folders = {"out": tmp_path / "elsewhere", "within": local.root / "other", "nowhere": tmp_path / "nowhere"}
+    folder, path = folders[leads], local.path_of(KEY)
+    if leads != "nowhere":
+        folder.mkdir()
+        (folder / path.name).write_text("{}")
+    path.symlink_to(folder / path.name)
+    for _ in range(2):
+        with pytest.raises(MalformedMessageError) as refused:
+            read(local)
+        assert (refused.value.context["key"], refused.value.context["reason"]) == (KEY, LINKED)
+        if path.is_symlink():
+            path.unlink()
+            path.parent.rmdir()
+            path.parent.symlink_to(folder)
     path.parent.unlink()
-    path.parent.mkdir()
-    local.path_of("other.json").write_text("{}")
-    path.symlink_to(local.path_of("other.json"))
-    assert bounded_get(local, KEY, 10) is not None
+    local.put(KEY, b"{}")
+    assert read(local) is not None
+
+
+def test_a_record_that_is_replaced_while_it_is_read_is_no_link(local: LocalStore) -> None:
+    """Linux names an open file that is gone otherwise."""
+    local.put(KEY, b"1")
+    descriptor = os.open(local.path_of(KEY), os.O_RDONLY)
+    local.put(KEY, b"2")
+    name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    os.close(descriptor)
+    assert name == f"{local.path_of(KEY)} (deleted)"
+    assert local._is_at(name, KEY)
 
 
 def test_the_home_itself_may_be_a_link_that_changes(local: LocalStore, tmp_path: Path) -> None:
