@@ -395,16 +395,19 @@ def checks(console: Console, rows: Sequence[Row]) -> None:
 
 
 def signatures(console: Console, answer: Row, rows: Sequence[Row]) -> None:
-    """After ``home sign``: each record that the key has not signed, and what it says."""
+    """After ``home sign``: each record that the key has not signed, with all of its fields."""
     if not rows:
         console.print(f"every record is signed with the key {answer['key_id']}")
         return
     for row in rows:
         console.print(shown(f"{row['key']}: {row['kind']}, {row['reason'] or row['state']}{_done(row)}"))
-        for name, value in row["says"].items():
-            console.print(shown(f"    {name}: {value}"))
+        for name, value in row["record"].items() if answer["is_dry"] else ():
+            console.print(shown(f"    {name}: {json.dumps(value, ensure_ascii=False)}"), soft_wrap=True)
     if answer["is_dry"]:
-        console.print(f"nothing is signed yet; --yes signs these with the key {answer['key_id']}")
+        console.print(
+            f"nothing is signed yet; the key {answer['key_id']} signs these {len(rows)}, as they are shown, by"
+        )
+        console.print(shown(f"    {answer['next_command']}"), soft_wrap=True)
     else:
         console.print(f"{answer['signed']} of {len(rows)} signed with the key {answer['key_id']}")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,14 +13,10 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import Message, encoded, from_json, object_in
 from airflow_streamstate.protocol.ids import is_id
 from airflow_streamstate.protocol.signed_keys import signed_kind
-from airflow_streamstate.protocol.signing import SigningKeys, is_signed
+from airflow_streamstate.protocol.signing import SIGNATURE, SigningKeys, is_signed
 from airflow_streamstate.store.base import Store, bounded_get
 
 SignatureState = Literal["signed", "older key", "refused", "unreadable"]
-_TELLING = (
-    "application", "module", "arguments", "requested_by", "updated_by", "created_by", "taken_by", "held_by", "by",
-    "launcher", "request_id", "created_at", "updated_at", "launched_at", "taken_at", "found_at",
-)  # fmt: skip
 _RUNS = (
     layout.deployments_folder, layout.rehearsals_folder, layout.upgrades_folder, layout.readings_folder,
 )  # fmt: skip
@@ -33,6 +31,7 @@ class SignedRecord:
             wrong one; ``unreadable``: no such record lies there.
         reason: why it is refused or unreadable; else "".
         plain, version: what was read.
+        sha256: of the bytes that were read; "" where they could not be.
     """
 
     key: str
@@ -41,23 +40,23 @@ class SignedRecord:
     reason: str
     plain: Mapping[str, Any] = field(repr=False)
     version: str
+    sha256: str = ""
 
     @property
-    def says(self) -> dict[str, str]:
-        """What a person wants to see of it before it is signed."""
-        found = {}
-        for name in _TELLING:
-            value = self.plain.get(name)
-            if isinstance(value, Mapping) and "sha256" in value:
-                value = f"{value.get('name')} (sha256 {str(value['sha256'])[:12]}…)"
-            if value not in (None, "", [], ()):
-                found[name] = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-        return found
+    def fields(self) -> dict[str, Any]:
+        """All that would be signed, as it was read."""
+        return {name: value for name, value in self.plain.items() if name != SIGNATURE}
 
     @property
     def is_new(self) -> bool:
         """Whether it has no signature at all: nobody has ever signed it, or somebody has written over it."""
         return not is_signed(self.plain)
+
+
+def digest_of(records: Iterable[SignedRecord], keys: SigningKeys) -> str:
+    """One digest of exactly these records, byte for byte, and of the key that is to sign them."""
+    listed = sorted((record.key, record.state, record.sha256) for record in records)
+    return hashlib.sha256(json.dumps([keys.key_id, listed]).encode()).hexdigest()
 
 
 class Signatures:
@@ -88,23 +87,23 @@ class Signatures:
         if kind is None:
             return None
         plain: Mapping[str, Any] = {}
-        version = ""
+        version = sha256 = ""
         try:
             stored = bounded_get(self._home, key, Message.most_bytes)
             if stored is None:
                 return None
-            version = stored.version
+            version, sha256 = stored.version, hashlib.sha256(stored.body).hexdigest()
             plain = object_in(stored.body, key=key)
             from_json(plain, key=key, expected=Message)
             _check_place(plain, key, kind)
             key_id = self._keys.check(key, plain)
         except SignatureError as error:
-            return SignedRecord(key, kind, "refused", str(error.context["reason"]), plain, version)
+            return SignedRecord(key, kind, "refused", str(error.context["reason"]), plain, version, sha256)
         except DataError as error:
             reason = str(error.context.get("reason") or error.message)
-            return SignedRecord(key, kind, "unreadable", reason, plain, version)
+            return SignedRecord(key, kind, "unreadable", reason, plain, version, sha256)
         state: SignatureState = "signed" if key_id == self._keys.key_id else "older key"
-        return SignedRecord(key, kind, state, "", plain, version)
+        return SignedRecord(key, kind, state, "", plain, version, sha256)
 
     def sign(self, record: SignedRecord) -> bool:
         """Sign what was looked at, byte for byte of its content; False where it has changed since, or is unreadable."""

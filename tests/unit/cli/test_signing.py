@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,11 @@ def signed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     deployed = shell("deploy", "flights", "--app", script(desk.base), "--timeout", 30)
     assert deployed.status == 0, deployed
     return desk
+
+
+def consented() -> tuple[str, ...]:
+    """The words by which a person signs what was shown."""
+    return ("--yes", shell("home", "sign", "--json").json["digest"])
 
 
 def records(home: Path) -> Iterator[tuple[Path, dict[str, object]]]:
@@ -99,14 +105,63 @@ def test_a_home_is_signed_only_after_it_was_shown(desk: Desk, monkeypatch: pytes
     before = dict(records(desk.home))
     shown = shell("home", "sign")
     assert "flights/deployments/d-0001/spec.json: DeploymentSpec, it has no signature" in shown.out
-    assert "application: job.py (sha256 " in shown.out
+    assert 'application: {"name": "job.py", "sha256": "' in shown.out
     assert "nothing is signed yet" in shown.out
     assert dict(records(desk.home)) == before
     assert shell("home", "sign", "--rotate", "--yes", "--json").json["signed"] == 0, "none has ever been signed"
-    assert shell("home", "sign", "--yes").status == 0
+    program, *words = shlex.split(shown.out.splitlines()[-1])
+    assert program == "streamstate"
+    assert shell(*words).status == 0
     assert shell("status", "flights").status == 0
     assert shell("stop", "flights", "--timeout", 30).status == 0
     assert "every record is signed" in shell("home", "sign").out
+
+
+def test_every_field_of_what_would_be_signed_is_shown(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attacker's value in any field, however deep, is seen before it is believed."""
+    assert shell("deploy", "flights", "--app", script(desk.base), "--timeout", 30).status == 0
+    monkeypatch.setenv(SIGNING_KEY_VARIABLE, KEY)
+    forged = {
+        "environment": {"LD_PRELOAD": "/evil/preload.so"},
+        "conf": {"spark.driver.extraJavaOptions": "-javaagent:/evil/agent.jar"},
+        "packages": ["evil:package:1"],
+        "jars": ["https://evil.example/one.jar"],
+        "working_folder": "/evil/folder",
+    }
+    rewritten(spec(desk), **forged)
+    shown = shell("home", "sign").out
+    [told] = [one for one in shell("home", "sign", "--json").json["records"] if one["kind"] == "DeploymentSpec"]
+    for name, value in forged.items():
+        assert json.dumps(value) in shown
+        assert told["record"][name] == value
+    raw = json.loads(spec(desk).read_bytes())
+    assert [name for name in raw if f"    {name}: " not in shown] == []
+
+
+def test_only_the_list_that_was_shown_is_signed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack: between the look and the signature a driver writes one more record, or another one in its place."""
+    assert shell("deploy", "flights", "--app", script(desk.base), "--timeout", 30).status == 0
+    assert shell("stop", "flights", "--timeout", 30).status == 0
+    monkeypatch.setenv(SIGNING_KEY_VARIABLE, KEY)
+    words = consented()
+    honest, before = spec(desk).read_bytes(), dict(records(desk.home))
+    more = spec(desk, "d-0007")
+    more.parent.mkdir()
+    more.write_text(json.dumps({**json.loads(honest), "deployment_id": "d-0007"}))
+    for written in (more, spec(desk)):
+        refused = shell("home", "sign", *words, "--json")
+        assert refused.status == 4
+        assert refused.json["error"]["message"] == "these are not the records that were shown: nothing is signed"
+        more.unlink(missing_ok=True)
+        assert {path: raw for path, raw in records(desk.home) if path != spec(desk)} == {
+            path: raw for path, raw in before.items() if path != spec(desk)
+        }, written
+        rewritten(spec(desk), environment={"LD_PRELOAD": "/evil/preload.so"})
+    assert "needs the digest" in shell("home", "sign", "--yes").err
+    assert shell("home", "sign", "--yes", "0" * 64).status == 4
+    spec(desk).write_bytes(honest)
+    assert shell("home", "sign", *words).status == 0
+    assert shell("home", "sign", "--json").json["records"] == []
 
 
 def test_a_key_is_rotated_while_a_stream_runs(signed: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +210,7 @@ def test_the_doctor_says_what_a_key_or_none_means(
     assert shell("deploy", "flights", "--app", script(desk.base), "--timeout", 30).status == 0
     if signs:
         monkeypatch.setenv(SIGNING_KEY_VARIABLE, KEY)
-        assert shell("home", "sign", "--yes").status == 0
+        assert shell("home", "sign", *consented()).status == 0
     if key is not None:
         monkeypatch.setenv(SIGNING_KEY_VARIABLE, key)
     [check] = [one for one in shell("home", "doctor", "--json").json["checks"] if one["name"] == "signing key"]
@@ -233,8 +288,8 @@ def test_a_forged_module_reaches_no_next_attempt(signed: Desk) -> None:
     refused = shell("resume", "flights", "--timeout", 30)
     assert refused.status == 1
     assert "kind=FoundModule" in refused.err
-    assert "module: plugin.py (sha256 " in shell("home", "sign").out
-    assert shell("home", "sign", "--yes").status == 0
+    assert 'module: {"name": "plugin.py", "sha256": "' in shell("home", "sign").out
+    assert shell("home", "sign", *consented()).status == 0
     resumed = shell("resume", "flights", "--timeout", 30)
     assert resumed.status == 0, resumed
 
