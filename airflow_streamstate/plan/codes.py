@@ -185,6 +185,10 @@ CODES: Mapping[str, Code] = {
         "plans of two versions of the normalisation",
         "Start the old version once with this release, so that its plan is recorded again; or drain and seed.",
     ),
+    "plan-too-large": _drain(
+        "a plan of more nodes or names than are compared",
+        "Cut the query into smaller ones; or drain and seed.",
+    ),
     # queries
     "query-renamed": _person(
         "a query of the old version under another name",

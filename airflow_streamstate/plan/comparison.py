@@ -18,7 +18,7 @@ from airflow_streamstate.plan.model import PlannedSink, QueryPlan, StateOperator
 from airflow_streamstate.plan.rules_operators import named, operator_differences
 from airflow_streamstate.plan.rules_sources import source_differences, watermark_differences
 from airflow_streamstate.plan.rules_state import state_differences
-from airflow_streamstate.plan.segments import Stretches, changes, stretches_of
+from airflow_streamstate.plan.segments import NOT_CUT, Stretches, changes, stretches_of, why_too_large
 
 SKIPPING = frozenset({"batch_id", "query_id_and_batch_id"})
 """Sinks that skip a batch whose id they hold."""
@@ -101,8 +101,9 @@ def set_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator[Di
         if position not in pairs:
             reason = f"{named(operator)} is new: Spark finds no state for it, and refuses, or gives it another's"
             yield difference("operator-added", operator.path, reason)
+    kept = set(pairs.values())
     for position, operator in enumerate(old.operators):
-        if position not in pairs.values():
+        if position not in kept:
             reason = f"{named(operator)} is gone: Spark refuses state that no operator asks for, or gives it to another"
             yield difference("operator-removed", operator.path, reason)
     if is_reordered(pairs):
@@ -183,9 +184,15 @@ def _differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
         lighter = None if old.is_stateful or new.is_stateful else "state-compatible"
         yield difference("not-comparable", "", reason, verdict=lighter)  # type: ignore[arg-type]
         return
+    is_same = (old.nodes, old.operators) == (new.nodes, new.operators)
+    too_large = [(plan, why) for plan in (old, new) if (why := why_too_large(plan))]
+    if too_large and not is_same:
+        which = "the plan of before" if too_large[0][0] is old else "the new plan"
+        yield difference("plan-too-large", "", f"{which} is too large to compare: {too_large[0][1]}")
+        return
     operators, sources = match_operators(old, new), match_sources(old, new)
-    before = stretches_of(old)
-    now = before if (old.nodes, old.operators) == (new.nodes, new.operators) else stretches_of(new)
+    before = NOT_CUT if too_large else stretches_of(old)
+    now = before if is_same else stretches_of(new)
     yield from source_differences(old, new, sources)
     yield from watermark_differences(old, new)
     yield from set_differences(old, new, operators)

@@ -6,7 +6,7 @@ by what it reads; only the rest is matched by position.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
@@ -32,8 +32,9 @@ def match_operators(old: QueryPlan, new: QueryPlan) -> Pairs:
         [(each, new_from[position]) for position, each in enumerate(new.operators)],
         kinds,
     )
+    taken = set(pairs.values())
     for position in set(range(min(len(old.operators), len(new.operators)))) - set(pairs):
-        if position not in pairs.values():
+        if position not in taken:
             pairs[position] = position
     return pairs
 
@@ -97,12 +98,12 @@ def _match(old: Sequence[Item], new: Sequence[Item], kinds: Sequence[Callable[[I
                 pairs[position] = position
         left_old -= set(pairs.values())
         left_new -= set(pairs)
-        waiting: dict[Hashable, list[int]] = defaultdict(list)
+        waiting: dict[Hashable, deque[int]] = defaultdict(deque)
         for position in sorted(left_old):
             waiting[likeness(old[position])].append(position)
         for position in sorted(left_new):
             if found := waiting[likeness(new[position])]:
-                pairs[position] = found.pop(0)
+                pairs[position] = found.popleft()
         left_old -= set(pairs.values())
         left_new -= set(pairs)
     return pairs

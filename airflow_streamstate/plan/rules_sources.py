@@ -23,7 +23,8 @@ PACES |= {"kafka.bootstrap.servers", "advancemillisperbatch"}
 
 def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator[Difference]:
     """Sources that are new, gone, at another place, or read differently."""
-    gone = [position for position in range(len(old.sources)) if position not in pairs.values()]
+    kept = set(pairs.values())
+    gone = [position for position in range(len(old.sources)) if position not in kept]
     come = [position for position in range(len(new.sources)) if position not in pairs]
     for was, now in zip(gone, come, strict=False):
         source = new.sources[now]

@@ -6,12 +6,13 @@ names, so a column may count because another one has its name, but no used colum
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from airflow_streamstate.plan.aligning import blocks_of
 from airflow_streamstate.plan.model import PlanNode, QueryPlan, StateOperator
 
 Names = frozenset[str] | None
@@ -30,6 +31,10 @@ _AGGREGATES = frozenset({"aggregate", "session_window"})
 _DEDUPLICATES = frozenset({"deduplicate", "deduplicate_within_watermark"})
 _WORD = re.compile(r"\w+")
 _WORDS_LONGEST = 160
+_CACHED_CHARACTERS = 2_000
+MOST_NODES = 5_000
+MOST_WORDS = 2_000_000
+"""Of the words that are followed down a plan, added up over its nodes: each takes some ten bytes, and a moment."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,29 @@ class Stretches:
     asked: dict[int, Names]
 
 
+NOT_CUT = Stretches((), {}, {})
+"""Of two equal plans, in which nothing differs."""
+
+
+def why_too_large(plan: QueryPlan) -> str:
+    """Why a plan is not cut and compared: whoever wrote it could hold up its readers; "" for one that is."""
+    if len(plan.nodes) > MOST_NODES:
+        return f"it has {len(plan.nodes)} nodes, of {MOST_NODES} at most"
+    words = 0
+    above: list[tuple[int, int]] = [(-1, 0)]  # depth of a node, and the words that are followed from there
+    own = sum(len(_own_words(operator) or ()) for operator in plan.operators)
+    for node in plan.nodes:
+        while len(above) > 1 and above[-1][0] >= node.depth:
+            above.pop()
+        count = len(_words(node.text)) if node.kind in _KEEPS_NAMES or node.kind == PROJECT else 0
+        followed = count if node.kind == PROJECT else above[-1][1] + count
+        above.append((node.depth, followed))
+        words += followed + own
+    return f"{words} names are followed through it, of {MOST_WORDS} at most" if words > MOST_WORDS else ""
+
+
 def stretches_of(plan: QueryPlan) -> Stretches:
+    """A plan that is not too large, cut."""
     nodes, ends = plan.nodes, _ends(plan.nodes)
     operators = {operator.operator_id: operator for operator in plan.operators}
     asked: dict[int, Names] = {}
@@ -85,8 +112,12 @@ def words_of(texts: Iterable[str]) -> frozenset[str]:
     return frozenset[str]().union(*(_words(text) for text in texts))
 
 
-@functools.lru_cache(maxsize=4096)
 def _words(text: str) -> frozenset[str]:
+    return _short_words(text) if len(text) <= _CACHED_CHARACTERS else frozenset(_WORD.findall(text))
+
+
+@functools.lru_cache(maxsize=4096)
+def _short_words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text))
 
 
@@ -101,37 +132,67 @@ def changes(old: Stretch, new: Stretch) -> Iterator[tuple[str, str]]:
         return
     all_gone: list[Step] = []
     all_come: list[Step] = []
-    for tag, first, last, start, end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
+    for is_same, before, now in blocks_of(old, new):
+        if is_same:
             continue
-        gone, come = list(old[first:last]), list(new[start:end])
-        for was in list(gone):
-            step = next((each for each in come if each[0] == was[0]), None)
-            if step is not None:
-                gone.remove(was)
-                come.remove(step)
-                yield was[0], _became(was, step)
+        gone, come, pairs = _paired(old[before], new[now])
+        for was, step in pairs:
+            yield was[0], _became(was, step)
         shared = min(len(gone), len(come))
         for was, step in zip(gone, come, strict=False):
             yield was[0], f"{_said(was)} became {_said(step)}"
         all_gone += gone[shared:]
         all_come += come[shared:]
-    for step in all_gone:
-        if step in all_come:
-            all_come.remove(step)
+    moved = Counter(all_gone) & Counter(all_come)
+    yield from _left(all_gone, moved)
+    for step in _without(all_come, moved):
+        yield step[0], f"{_said(step)} is new"
+
+
+def _paired(old: Stretch, new: Stretch) -> tuple[list[Step], list[Step], list[tuple[Step, Step]]]:
+    """What is gone and what has come, without the pairs of one kind, each with the first that is left."""
+    waiting: dict[str, deque[int]] = defaultdict(deque)
+    for place, step in enumerate(new):
+        waiting[step[0]].append(place)
+    gone: list[Step] = []
+    pairs: list[tuple[Step, Step]] = []
+    taken: set[int] = set()
+    for was in old:
+        if waiting[was[0]]:
+            place = waiting[was[0]].popleft()
+            taken.add(place)
+            pairs.append((was, new[place]))
+        else:
+            gone.append(was)
+    return gone, [step for place, step in enumerate(new) if place not in taken], pairs
+
+
+def _left(gone: Sequence[Step], moved: Counter[Step]) -> Iterator[tuple[str, str]]:
+    left = moved.copy()
+    for step in gone:
+        if left[step]:
+            left[step] -= 1
             yield step[0], f"{_said(step)} is done at another place"
         else:
             yield step[0], f"{_said(step)} is gone"
-    for step in all_come:
-        yield step[0], f"{_said(step)} is new"
+
+
+def _without(steps: Sequence[Step], moved: Counter[Step]) -> Iterator[Step]:
+    left = moved.copy()
+    for step in steps:
+        if left[step]:
+            left[step] -= 1
+        else:
+            yield step
 
 
 def _became(was: Step, step: Step) -> str:
     """Two steps of one kind; of a projection only the columns that differ."""
     if was[0] == PROJECT:
         before, now = _items(was[1]), _items(step[1])
-        gone = ", ".join(item for item in before if item not in now)
-        come = ", ".join(item for item in now if item not in before)
+        known, kept = frozenset(before), frozenset(now)
+        gone = ", ".join(item for item in before if item not in kept)
+        come = ", ".join(item for item in now if item not in known)
         if not come and gone:
             return f"{_said((PROJECT, gone))} is gone"
         if come and not gone:
@@ -182,7 +243,7 @@ def _step(node: PlanNode, asked: Names, silent: frozenset[str]) -> tuple[Step | 
     return step, _together(asked, words_of([node.text])) if node.kind in _KEEPS_NAMES else None
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=64)
 def _items(text: str) -> tuple[str, ...]:
     """The columns of a projection: its text, cut at the commas outside of brackets and quotes."""
     items: list[str] = []

@@ -10,6 +10,7 @@ from airflow_streamstate.plan.advising import advice_on
 from airflow_streamstate.plan.comparison import compare, compare_deployments
 from airflow_streamstate.plan.differences import VERDICTS
 from airflow_streamstate.plan.model import PlanNode, QueryPlan
+from airflow_streamstate.plan.segments import MOST_NODES
 from support.built_plans import describe, operator, plan, processor, without_state
 from support.truth_record import Plans, recorded_plans
 from support.truth_table import ROWS, Row
@@ -81,6 +82,34 @@ def test_the_advice_is_of_the_new_plan() -> None:
     assert {name: bool(each.advice) for name, each in found.queries.items()} == {"a": True, "new": True, "gone": False}
     swapped = compare_deployments({"a": new, "b": old}, {"a": old, "b": new})
     assert swapped.queries["b"].advice == tuple(advice_on(new))
+
+
+def long_plan(kind: str, count: int, name: str) -> QueryPlan:
+    """A plan of so many nodes, one above the other, each with a name of its own."""
+    return plan(nodes=tuple(PlanNode(kind, f"{name}{number}", number) for number in range(count)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "why"),
+    [
+        ("Filter", 3_000, "4501500 names are followed through it, of 2000000 at most"),
+        ("Union", MOST_NODES + 1, f"it has {MOST_NODES + 1} nodes, of {MOST_NODES} at most"),
+    ],
+)
+def test_a_plan_that_is_too_large_is_not_taken_for_one_that_fits(kind: str, count: int, why: str) -> None:
+    """Whichever of the two it is, also where it keeps no state; one that has not changed is the same."""
+    small, large, other = plan(), long_plan(kind, count, "a"), long_plan(kind, count, "b")
+    for old, new, which in (
+        (small, large, "the new plan"),
+        (large, small, "the plan of before"),
+        (large, other, "the plan of before"),
+    ):
+        found = compare(old, new)
+        assert found.verdict == "needs-drain"
+        assert [(each.code, each.reason) for each in found.differences if each.code == "plan-too-large"] == [
+            ("plan-too-large", f"{which} is too large to compare: {why}")
+        ]
+    assert compare(large, long_plan(kind, count, "a")).differences == ()
 
 
 def test_plans_written_down_in_two_ways_are_told() -> None:
