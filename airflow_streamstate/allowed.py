@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -24,6 +25,8 @@ _FORM = (
     '{"secrets": ["env://PG_*"], "launchers": [{"launcher": "kubernetes", "options": {"context": "prod"}}],'
     ' "spark_connections": ["spark_default"], "stores": ["s3://mirror/streams"]}'
 )
+_ANY = "*"
+_WITHIN = "[A-Za-z0-9._-]*"
 _UNNAMED = "the list of what is allowed for this home"
 _T = TypeVar("_T")
 
@@ -33,7 +36,9 @@ class AllowedPlace:
     """A place where drivers may be: one launcher, with what decides whom it reaches.
 
     Attributes:
-        options: the values of the launcher's reaching options; one that is missing must not be given.
+        options: the values of the launcher's reaching options; one that is missing must not be given. In what is
+            allowed ``*`` alone stands for any value and for none, and within a text for letters, digits, ``.``, ``_``
+            and ``-``, so that it spans no two items of a list.
     """
 
     launcher: str
@@ -172,7 +177,21 @@ class Allowed:
 def _is_same(place: AllowedPlace, one: AllowedPlace) -> bool:
     if (place.launcher, place.conn_id) != (one.launcher, one.conn_id):
         return False
-    return dict(place.options) == plain_options(one.options)
+    return _fits(dict(place.options), plain_options(one.options), can_lack=True)
+
+
+def _fits(value: object, pattern: object, *, can_lack: bool = False) -> bool:
+    """Whether a value is the allowed one; ``can_lack``: an object may lack a field whose pattern is ``*``."""
+    if pattern == _ANY or value == pattern:
+        return True
+    if isinstance(value, Mapping) and isinstance(pattern, Mapping):
+        names = {*value, *(name for name, one in pattern.items() if not (can_lack and one == _ANY))}
+        return all(name in value and name in pattern and _fits(value[name], pattern[name]) for name in names)
+    if isinstance(value, list | tuple) and isinstance(pattern, list | tuple):
+        return len(value) == len(pattern) and all(map(_fits, value, pattern))
+    if not (isinstance(value, str) and isinstance(pattern, str)):
+        return False
+    return re.fullmatch(_WITHIN.join(map(re.escape, pattern.split(_ANY))), value) is not None
 
 
 def _place_of(uri: str) -> str | None:

@@ -53,5 +53,5 @@ def _plain(value: object) -> object:
         return option_text(value)
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value  # the launcher says what is wrong with a text that is no JSON

@@ -295,7 +295,7 @@ def life_on(
     (base / "dags" / "verbs.py").write_text(DAGS.format(stream=STREAM, version=version, second=str(scripts[1])))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    named, options = str(cluster.arguments["launcher"]), cluster.arguments["launcher_options"]
+    named, options = str(cluster.arguments["launcher"]), {**cluster.arguments["launcher_options"], "pod_template": "*"}
     reaching = Launchers(SYSTEM_CLOCK).reaching_of(named)
     place = AllowedPlace.of(named, cluster.arguments.get("launcher_conn_id", ""), options, reaching)
     with named_home(base, monkeypatch, allowed=Allowed(launchers=(place,))) as home:

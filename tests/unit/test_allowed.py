@@ -93,6 +93,39 @@ def test_a_place_is_allowed_as_a_whole(place: AllowedPlace) -> None:
         allowed.check_place(place)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "options", "fits"),
+    [
+        ({"volumes": "claim:data-*:/data"}, {"volumes": "claim:data-v2.1:/data"}, True),
+        ({"volumes": "claim:data-*:/data"}, {"volumes": "claim:data-x:/data,host:/:/node:/data"}, False),
+        ({"volumes": "claim:data-*:/data"}, {"volumes": "claim:data-x/y:/data"}, False),
+        ({"volumes": "claim:data-*:/data"}, {}, False),
+        ({"volumes": "claim:data-[a-z]:/data"}, {"volumes": "claim:data-x:/data"}, False),
+        ({"volumes": ["claim:*:/data"]}, {"volumes": ["claim:x:/data"]}, True),
+        ({"volumes": ["claim:*:/data"]}, {"volumes": ["claim:x:/data", "host:/:/node"]}, False),
+        ({"labels": {"team": "data", "version": "*"}}, {"labels": {"team": "data", "version": "7:anything"}}, True),
+        ({"labels": {"team": "data", "version": "*"}}, {"labels": {"team": "data"}}, False),
+        ({"labels": {"team": "data", "version": "v*"}}, {"labels": {"team": "pay", "version": "v1"}}, False),
+        ({"labels": {"team": "data"}}, {"labels": {"team": "data", "app": "payments"}}, False),
+        ({"labels": "*"}, {"labels": {"any": "thing"}}, True),
+        ({"labels": "*"}, {}, True),
+        ({}, {"labels": {"any": "thing"}}, False),
+        ({"port": 1}, {"port": "1"}, True),
+    ],
+)
+def test_options_of_a_place_are_allowed_by_pattern(
+    pattern: dict[str, object], options: dict[str, object], fits: bool
+) -> None:
+    """A star spans no two items of a list, and no field is there that the entry does not name."""
+    allowed = Allowed.parse({"launchers": [{"launcher": "kubernetes", "options": pattern}]})
+    place = AllowedPlace.of("kubernetes", "", options, None)
+    if fits:
+        allowed.check_place(place)
+        return
+    with pytest.raises(InvalidRequestError, match="may not be at this place"):
+        allowed.check_place(place)
+
+
 def test_this_machine_is_a_place_as_others_are() -> None:
     """Once a place is named, a driver on this machine needs the line that the refusal names."""
     allowed = Allowed.parse({"launchers": [KUBERNETES]})

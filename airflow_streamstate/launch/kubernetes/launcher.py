@@ -86,7 +86,12 @@ class KubernetesLauncher:
     name = "kubernetes"
     default_master = "k8s://https://kubernetes.default.svc"
     limits: ClassVar[Mapping[str, str]] = {}
-    reaching: ClassVar[Collection[str]] = ("kubeconfig", "context", "namespace", "service_account")
+    reaching: ClassVar[Collection[str]] = (
+        *("kubeconfig", "context", "namespace", "service_account"),
+        # What a pod may have of its node, of the namespace and of other pods. Its image is code, as the script is.
+        *("volumes", "env_from_secrets", "image_pull_secrets", "pod_template"),
+        *("labels", "annotations", "node_selector", "tolerations", "priority_class"),
+    )
 
     def __init__(self, clock: Clock, connect: Connect | None = None) -> None:
         self._clock = clock

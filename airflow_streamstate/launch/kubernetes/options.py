@@ -20,6 +20,8 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|e[0-9]+)?")
 _IMAGE = re.compile(r"[^\s]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PULL = ("Always", "IfNotPresent", "Never")
+_MOST_CHARACTERS, _MOST_DEPTH = 64 * 1024, 64
+"""Of a pod template."""
 _VOLUME_KINDS = ("host", "claim", "secret", "config-map", "empty")
 
 
@@ -98,7 +100,10 @@ def _pod_of(text: str) -> dict[str, Any]:
     import yaml
 
     try:
+        _check_bounds(text)
         found = yaml.safe_load(text)
+    except ValueError:
+        raise _unbounded("it has a number or a date that is none") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise InvalidRequestError(
@@ -124,6 +129,31 @@ def _pod_of(text: str) -> dict[str, Any]:
                 f"the {name} of the pod template is no object", next_step="Indent what belongs to it."
             )
     return found
+
+
+def _check_bounds(text: str) -> None:
+    """Raise InvalidRequestError for a text that is larger than it looks, or takes long to read; also YAMLError."""
+    import yaml
+
+    if len(text) > _MOST_CHARACTERS:
+        raise _unbounded(f"it has more than {_MOST_CHARACTERS:,} characters")
+    depth = 0
+    for token in yaml.scan(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        name = type(token).__name__
+        depth += ("Start" in name) - ("End" in name)
+        if depth > _MOST_DEPTH:
+            raise _unbounded(f"it is nested more than {_MOST_DEPTH} deep")
+        if isinstance(token, yaml.AliasToken):
+            # It costs a few characters, and stands for any size once it is written as JSON.
+            raise _unbounded("it has aliases (*name)")
+
+
+def _unbounded(reason: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "the pod template is no plain YAML of a pod",
+        reason=reason,
+        next_step="Write each value out, as `kubectl get pod -o yaml` does.",
+    )
 
 
 def _wrong(name: str, what: str, value: object = None) -> InvalidRequestError:

@@ -10,10 +10,12 @@ import pytest
 
 pytest.importorskip("kubernetes")
 
+from airflow_streamstate.allowed import Allowed, AllowedPlace
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.errors import UntrustedRecordError
+from airflow_streamstate.errors import InvalidRequestError, UntrustedRecordError
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace
 from airflow_streamstate.launch.kubernetes import KubernetesLauncher, api, launcher
+from airflow_streamstate.launch.kubernetes.options import KubernetesOptions
 from airflow_streamstate.launch.kubernetes.pod import KEY_NOTE, SCOPE_NOTE, pod_name
 from support.hostile_server import Act, answering, dripping, endless, hostile_server, redirecting
 
@@ -126,3 +128,47 @@ def test_a_log_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         place = _place(tmp_path, server.url)
         one = KubernetesLauncher(SYSTEM_CLOCK)
         assert len(one.logs(one.handle_at(place, _recorded(place)), 1000)) <= 1000
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"volumes": "host:/:/node"},
+        {"env_from_secrets": "fernet-key,DB=airflow-metadata/connection"},
+        {"service_account": "cluster-admin"},
+        {"pod_template": '{"spec": {"hostPID": true}}'},
+        {"image_pull_secrets": "another-registry"},
+        {"labels": "app=payments"},
+        {"annotations": "iam.amazonaws.com/role=admin"},
+        {"node_selector": "node-role.kubernetes.io/control-plane="},
+        {"tolerations": [{"operator": "Exists"}]},
+        {"priority_class": "system-node-critical"},
+    ],
+)
+def test_a_forged_spec_chooses_nothing_beyond_its_pod(forged: dict[str, object]) -> None:
+    """The attack: in an allowed cluster a driver gives its successor the node, any Secret, or the traffic of another
+    service. An image, and how much it needs, are as free as its script."""
+    allowed = Allowed.parse({"launchers": [{"launcher": "kubernetes", "options": {"context": "prod"}}]})
+    free = {"context": "prod", "image": "any/image:7", "cpu": "2", "memory_limit": "4Gi", "python": "python3.12"}
+    allowed.check_place(AllowedPlace.of("kubernetes", "", free, KubernetesLauncher.reaching))
+    with pytest.raises(InvalidRequestError, match="may not be at this place"):
+        allowed.check_place(AllowedPlace.of("kubernetes", "", {**free, **forged}, KubernetesLauncher.reaching))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\nkind: Pod\nspec: {}\n",
+        "a: &a {b: *a}\nspec: {}\n",
+        f"spec: {{}}\na: {'[' * 5000}{']' * 5000}\n",
+        f"spec: {{}}\na: {'1' * 5000}\n",
+        "spec: {}\na: 2026-02-30\n",
+        f"spec: {{}}\na: {'x' * 300_000}\n",
+    ],
+)
+def test_a_pod_template_is_bounded(template: str) -> None:
+    """The attack: 300 bytes of aliases stand for gigabytes once they are JSON."""
+    with pytest.raises(InvalidRequestError, match="no plain YAML of a pod"):
+        KubernetesOptions.from_options({"pod_template": template}).template()
+    with pytest.raises(InvalidRequestError):
+        KubernetesOptions.from_options({"tolerations": "[" * 100_000})
