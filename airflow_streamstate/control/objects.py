@@ -7,9 +7,11 @@ fully tested transactional object is SlateDB's (``slatedb-txn-obj``).
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -18,6 +20,7 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.feed import FeedWriter
 from airflow_streamstate.control.presence import GuardedHome
 from airflow_streamstate.errors import (
+    DataError,
     InvalidRequestError,
     MalformedMessageError,
     ObjectExistsError,
@@ -28,7 +31,15 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import Message, encoded, from_json, object_in, refuse_unreadable, to_json
+from airflow_streamstate.protocol.codec import (
+    Message,
+    encoded,
+    from_bytes,
+    from_json,
+    object_in,
+    refuse_unreadable,
+    to_json,
+)
 from airflow_streamstate.protocol.signing import SigningKeys, is_signed
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.retry import Retry
@@ -97,6 +108,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._values: Remembered[tuple[str, str], Message] = Remembered(MOST_REMEMBERED)
+        self._refused: Remembered[tuple[str, str], DataError] = Remembered(MOST_REMEMBERED)
         self._guard = threading.Lock()
 
     def recall(self, key: str, version: str) -> Message | None:
@@ -106,6 +118,24 @@ class Memory:
     def keep(self, key: str, version: str, value: Message) -> None:
         with self._guard:
             self._values[(key, version)] = value
+
+    @contextmanager
+    def refusing(self, key: str, version: str) -> Iterator[None]:
+        """A block that decodes an object; what it could not decode once it does not try again.
+
+        Raises:
+            DataError: as the block did, for these bytes.
+        """
+        with self._guard:
+            known = self._refused.get((key, version))
+        if known is not None:
+            raise copy.copy(known)
+        try:
+            yield
+        except DataError as error:
+            with self._guard:
+                self._refused[(key, version)] = copy.copy(error)
+            raise
 
 
 class Cells:
@@ -159,6 +189,11 @@ class Cells:
     def stored(self, key: str, most_bytes: int = Message.most_bytes) -> StoredObject | None:
         """The bytes under the key; None where there are none. Raises MalformedMessageError: they are too many."""
         return bounded_get(self.store, key, most_bytes)
+
+    def decoded(self, stored: StoredObject, expected: type[AnyMessage]) -> AnyMessage:
+        """The message in bytes that may be many: those that are refused are decoded once. Raises as ``from_bytes``."""
+        with self._memory.refusing(stored.key, stored.version):
+            return from_bytes(stored.body, key=stored.key, expected=expected)
 
     def check_may_replace(self, key: str, stored: Stored[AnyMessage]) -> None:
         """Refuse to replace a signed message by one without a signature, which the other controllers would refuse.

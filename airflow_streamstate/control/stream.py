@@ -23,7 +23,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption
-from airflow_streamstate.protocol.codec import from_bytes, to_bytes
+from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.ids import (
     check_id,
@@ -334,7 +334,7 @@ class StreamControl:
         stored = self.cells.stored(key, SnapshotSlot.most_bytes)
         if stored is None:
             return None
-        value = from_bytes(stored.body, key=key, expected=SnapshotSlot)
+        value = self.cells.decoded(stored, SnapshotSlot)
         check_owner(value, key, stream_id=self.stream_id, snapshot_id=snapshot_id)
         return Stored(value, stored.version)
 

@@ -48,6 +48,8 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 Fields = TypeVar("Fields")
 MAX_INTEGER = 2**63 - 1
 DIGEST = "digest"
+BYTES_PER_VALUE = 12
+"""At least, in a message that is larger than records are: a list of files has one value a line, with its name."""
 _ZULU = re.compile("[Zz]$")  # Python 3.10 reads no Z
 _KINDS: dict[str, type[Message]] = {}
 
@@ -151,6 +153,7 @@ def from_bytes(body: bytes, *, key: str, expected: type[AnyMessage] | tuple[type
 
 def object_in(body: bytes, *, key: str) -> dict[str, Any]:
     """The plain JSON object in these bytes; raises MalformedMessageError for anything else."""
+    _refuse_dense(body, key)
     try:
         raw = json.loads(body.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
         if b"\\ud" in body.lower():
@@ -161,6 +164,15 @@ def object_in(body: bytes, *, key: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise _malformed(key, "not a JSON object")
     return raw
+
+
+def _refuse_dense(body: bytes, key: str) -> None:
+    """Refuse many bytes with more values than any message of ours has: decoded, each takes a hundred bytes or more."""
+    if len(body) <= Message.most_bytes:
+        return
+    values = sum(map(body.count, (b",", b"{", b"[")))
+    if values * BYTES_PER_VALUE > len(body):
+        raise _malformed(key, f"{values} values in {len(body)} bytes, which no message of ours has")
 
 
 def from_json(

@@ -30,6 +30,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.store.base import StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 from support.faulty_store import Fault, FaultPlan, FaultyStore
@@ -356,3 +357,15 @@ def test_what_was_set_longest_ago_is_forgotten() -> None:
     assert memory["b"] == 2
     memory["c"] = 4
     assert dict(memory) == {"a": 3, "c": 4}
+
+
+def test_what_could_not_be_decoded_is_not_decoded_again() -> None:
+    """Of one version: one that was written again is read. (Law 7)"""
+    good = to_bytes(register())
+    reader = cells(MemoryStore())
+    for body in (b"{", good):  # a version never has other bytes: if it had, this would show a second decoding
+        with pytest.raises(MalformedMessageError, match="not what its key says") as refused:
+            reader.decoded(StoredObject(KEY, body, "1"), StreamRegister)
+        assert refused.value.context["reason"] == "not JSON (JSONDecodeError)"
+    assert reader.decoded(StoredObject(KEY, good, "2"), StreamRegister) == register()
+    assert reader.decoded(StoredObject(KEY, good, "2"), StreamRegister) == register()

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import math
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -22,6 +23,7 @@ from airflow_streamstate.protocol.codec import (
     from_bytes,
     from_json,
     message,
+    object_in,
     parse_time,
     to_bytes,
     to_json,
@@ -30,6 +32,7 @@ from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command, DrainNo
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.examples import example
@@ -179,6 +182,27 @@ def test_what_is_no_json_object_is_malformed(body: bytes) -> None:
     """Empty, cut short, not UTF-8, not an object, nested without end: one error class (Law 7)."""
     with pytest.raises(MalformedMessageError):
         read_drain(body)
+
+
+@pytest.mark.parametrize("value", [b"[],", b'{"":0},', b"0,", b'"",', b"[[]],"])
+def test_a_large_object_of_tiny_values_is_not_decoded(value: bytes) -> None:
+    """64 MiB of them would take a reader two gigabytes and a quarter of a minute. What it has is counted."""
+    count = (Message.most_bytes // len(value)) + 1
+    body = b'{"kind": "SnapshotManifest", "protocol": 1, "x": [' + value * count + b"[]]}"
+    with pytest.raises(MalformedMessageError) as refused:
+        object_in(body, key="k")
+    assert f"values in {len(body)} bytes" in str(refused.value.context["reason"])
+
+
+def test_a_large_list_of_files_is_read() -> None:
+    """Of files with the shortest names that there are."""
+    manifest = example(SnapshotManifest)
+    (name, query), *_ = manifest.queries.items()
+    files = tuple(FileEntry(f"{number:x}", 1) for number in range(40_000))
+    large = replace(manifest, queries={name: replace(query, files=files)})
+    body = to_bytes(large)
+    assert len(body) > Message.most_bytes
+    assert from_bytes(body, key="k", expected=SnapshotManifest) == large
 
 
 def test_settings_out_of_their_range_are_malformed_there() -> None:
