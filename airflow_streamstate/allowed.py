@@ -19,11 +19,12 @@ from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.store.open import local_folder, path_of_file_uri
 
-_FIELDS = ("secrets", "launchers", "spark_connections", "stores")
+_FIELDS = ("secrets", "launchers", "spark_connections", "stores", "files")
 _PLACE_FIELDS = ("launcher", "conn_id", "options")
 _FORM = (
     '{"secrets": ["env://PG_*"], "launchers": [{"launcher": "kubernetes", "options": {"context": "prod"}}],'
-    ' "spark_connections": ["spark_default"], "stores": ["s3://mirror/streams"]}'
+    ' "spark_connections": ["spark_default"], "stores": ["s3://mirror/streams"],'
+    ' "files": ["/opt/jars"]}'
 )
 _ANY = "*"
 _WITHIN = "[A-Za-z0-9._-]*"
@@ -72,6 +73,8 @@ class Allowed:
         secrets: references, or patterns of them (``env://PG_*``); one without ``#part`` stands for every part.
         launchers: where drivers may be; once any place is named, this machine has to be named, too.
         stores: URIs of mirrors and of places of snapshots; one stands for all below it.
+        files: files and folders of this machine that a version may have sent to drivers elsewhere, beside its pinned
+            ones; a folder stands for all below it.
         where: where a person adds to it, for errors; "" for nowhere.
     """
 
@@ -79,6 +82,7 @@ class Allowed:
     launchers: tuple[AllowedPlace, ...] = ()
     spark_connections: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     where: str = field(default="", compare=False)
 
     @classmethod
@@ -100,6 +104,7 @@ class Allowed:
             launchers=tuple(_place(one, where) for one in places),
             spark_connections=_texts(given, "spark_connections", where),
             stores=_texts(given, "stores", where),
+            files=_texts(given, "files", where),
             where=where,
         )
 
@@ -110,13 +115,14 @@ class Allowed:
             "launchers": [place.to_json() for place in self.launchers],
             "spark_connections": list(self.spark_connections),
             "stores": list(self.stores),
+            "files": list(self.files),
         }
 
     @property
     def summary(self) -> str:
         """What it allows, in one line for people; "" for nothing."""
         places = (json.dumps(place.to_json(), ensure_ascii=False) for place in self.launchers)
-        return ", ".join((*self.secrets, *places, *self.spark_connections, *self.stores))
+        return ", ".join((*self.secrets, *places, *self.spark_connections, *self.stores, *self.files))
 
     @property
     def is_default(self) -> bool:
@@ -131,6 +137,7 @@ class Allowed:
             launchers=_union(self.launchers, other.launchers),
             spark_connections=_union(self.spark_connections, other.spark_connections),
             stores=_union(self.stores, other.stores),
+            files=_union(self.files, other.files),
         )
 
     def check_secret(self, reference: str, **facts: object) -> None:
@@ -165,6 +172,17 @@ class Allowed:
         place = _place_of(uri)
         if place is None or not any(_is_below(place, _place_of(one)) for one in self.stores):
             raise self._refusal("this place is not allowed for this home", "stores", uri, place=uri, **facts)
+
+    def check_file(self, path: str, **facts: object) -> None:
+        """Raise InvalidRequestError where this file of this machine may not be sent to a driver elsewhere."""
+        if not any(_is_below(os.path.realpath(path), os.path.realpath(local_folder(one))) for one in self.files):
+            raise self._refusal(
+                "this file of the controller's machine may not be sent to drivers of this home",
+                "files",
+                path,
+                path=path,
+                **facts,
+            )
 
     def _refusal(self, message: str, name: str, line: object, **facts: object) -> InvalidRequestError:
         return InvalidRequestError(

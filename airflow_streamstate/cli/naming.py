@@ -10,8 +10,10 @@ from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.request.changes import ChangeRequest, launcher_after
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.launch.bundle import sent_files
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.launchers import Launchers
+from airflow_streamstate.launch.submit_options import SubmitOptions
 from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.references import is_reference, split_argument
 from airflow_streamstate.snapshot.placing import uri_of
@@ -72,7 +74,13 @@ def _named(
         with suppress(InvalidRequestError):  # one that is not installed, which the verb itself refuses
             places.append(_place(session, launcher))
     spark = () if not request.spark_conn_id else (request.spark_conn_id,)
-    return Allowed(tuple(dict.fromkeys(_references(request))), tuple(places), spark, _stores(request))
+    return Allowed(tuple(dict.fromkeys(_references(request))), tuple(places), spark, _stores(request), _files(request))
+
+
+def _files(request: DeployRequest | ChangeRequest) -> tuple[str, ...]:
+    """The files of this machine that its configuration has sent to a driver elsewhere; others are pinned."""
+    is_here = request.launcher == HERE or (request.launcher is None and isinstance(request, DeployRequest))
+    return () if is_here else tuple(str(path) for path in sent_files(SubmitOptions(conf=request.conf or {})))
 
 
 def _stores(request: DeployRequest | ChangeRequest) -> tuple[str, ...]:

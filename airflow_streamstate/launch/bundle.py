@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from airflow_streamstate.launch.command import (
 from airflow_streamstate.launch.driver_zip import RUNNER, RUNNER_NAME, ZIP_NAME, driver_zip_bytes
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import is_in_process
-from airflow_streamstate.launch.submit_options import SubmitOptions
+from airflow_streamstate.launch.submit_options import SubmitOptions, absorb_conf
 
 _WILDCARD = re.compile(r"[*?\[]")
 CODE, PY_FILES, FILES, JARS = "code", "py-files", "files", "jars"
@@ -119,12 +120,28 @@ def _arguments(
     )
 
 
+def sent_files(options: SubmitOptions, folder: Path | None = None) -> list[Path]:
+    """The files of this machine that a bundle with these options would have, but for those below ``folder``."""
+    options = absorb_conf(options)
+    found = []
+    for item in expanded((*options.py_files, *options.files, *options.jars)):
+        path = None if _is_uri(item) else Path(os.path.abspath(item.partition("#")[0]))  # noqa: PTH100 - no links
+        if path is not None and (folder is None or not path.is_relative_to(folder)):
+            found.append(path)
+    return found
+
+
+def _is_uri(item: str) -> bool:
+    """Whether it is on a server, or a path of the driver's own machine."""
+    return "://" in item or item.startswith(("local:", "file:"))
+
+
 def _placed(items: Iterable[str], folder: str, put: Callable[[str, bytes], None]) -> tuple[str, ...]:
     """The items as the driver finds them: files of this machine in the bundle, URIs unchanged."""
     found = []
     placed: dict[str, str] = {}
     for item in expanded(items):
-        if "://" in item or item.startswith(("local:", "file:")):  # a path of the driver's own machine, or a server's
+        if _is_uri(item):
             found.append(item)
             continue
         path, mark, alias = item.partition("#")

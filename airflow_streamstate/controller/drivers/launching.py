@@ -23,11 +23,13 @@ from airflow_streamstate.controller.drivers.secrets import (
 from airflow_streamstate.controller.drivers.warm import WarmHandovers
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError, OutcomeUnknownError, StreamStateError
+from airflow_streamstate.launch.bundle import sent_files
 from airflow_streamstate.launch.folder import translated
 from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV, LaunchHandle, LaunchRequest
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.launch.master import own_disk_note
+from airflow_streamstate.launch.submit_options import SubmitOptions
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_rehearsal_id, launch_key_for
 from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, LaunchRecord
@@ -307,7 +309,7 @@ class Drivers:
         if spec.launcher is not None and spec.launcher.python_env is not None:
             options[PYTHON_ENV] = code(spec.launcher.python_env, "env")
 
-        return LaunchRequest(
+        request = LaunchRequest(
             launch_key=launch_key,
             application=code(spec.application, ""),
             modules=tuple(map(module, spec.modules)),
@@ -340,6 +342,16 @@ class Drivers:
             options=options,
             conn_id=place_of_launch.conn_id,
         )
+        self._check_files(spec, request)
+        return request
+
+    def _check_files(self, spec: DeploymentSpec, request: LaunchRequest) -> None:
+        """The launcher sends these files of this machine to another one."""
+        if request.launcher == LOCAL:
+            return
+        options = SubmitOptions(request.conf, request.py_files, request.files, jars=request.jars)
+        for path in sent_files(options, Path(request.folder)):
+            self._home.config.allowed.check_file(str(path), stream_id=spec.stream_id)
 
     def _check_stores(self, spec: DeploymentSpec) -> None:
         """The driver is given what reaches these stores."""

@@ -101,3 +101,15 @@ def test_a_change_keeps_no_place_that_it_does_not_name(tmp_path: Path) -> None:
     allow_here(session)  # a replay, or a look into the state
     assert session.home().config.allowed.launchers[0].launcher == "local"
     assert ShellSession.of(environ, as_json=True).home().config.allowed == Allowed()
+
+
+def test_a_file_that_a_command_names_is_allowed_to_be_sent(tmp_path: Path) -> None:
+    """To a driver elsewhere; one on this machine reads it by itself."""
+    environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
+    conf = {"spark.jars": f"s3://x/y.jar,{tmp_path}/a.jar", "spark.files": "local:///b.csv"}
+    session = ShellSession.of(environ, as_json=True)
+    allow_request(session, DeployRequest("here", tmp_path / "job.py", conf=conf))
+    assert session.home().config.allowed.files == ()
+    there = DeployRequest("there", tmp_path / "job.py", launcher=LauncherChoice("yarn", {}), conf=conf)
+    allow_request(session, there)
+    assert session.home().config.allowed.files == (f"{tmp_path}/a.jar",)

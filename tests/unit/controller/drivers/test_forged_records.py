@@ -21,6 +21,7 @@ from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.logs import FileLog
+from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.wait.watching import is_page
 from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError, StreamStateError
 from airflow_streamstate.launch.folder import LaunchFolder
@@ -412,3 +413,29 @@ def test_a_forged_spec_runs_nothing_on_the_machine_of_whoever_acts(stage: Stage)
     assert seen is not None
     assert seen.handle is not None
     assert "local" in seen.handle.refused
+
+
+@pytest.mark.parametrize("name", ["spark.files", "spark.jars", "spark.submit.pyFiles"])
+def test_a_forged_spec_sends_no_file_of_the_controller_to_its_driver(stage: Stage, name: str) -> None:
+    """The attack: a driver of a pod has its successor given the private key of the watcher's user."""
+    stage.deploy(launcher=LauncherChoice("kubernetes", {}))
+    stage.stopped()
+    kept = stage.folder / "jars" / "kept.jar"
+    kept.parent.mkdir()
+    kept.write_bytes(b"")
+    honest = stage.spec()
+    pods = Allowed.parse({"launchers": [{"launcher": "kubernetes"}], "files": [str(kept.parent)]}, "here")
+
+    def resumed(value: object) -> StreamStatus:
+        stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(replace(honest, conf={name: str(value)})))
+        home = Home.of(stage.store, stage.store, stage.folder, stage.clock, allowed=pods)
+        return Controller(home, stage.launcher, stage.clock, "reader").resume(STREAM)
+
+    (kept.parent / "link").symlink_to(stage.folder)
+    secret = stage.folder / "id_rsa"
+    secret.write_text("key")
+    folder = kept.parent
+    for value in (secret, f"{kept},{secret}#x", f"{folder}/../id_rsa", folder / "link" / "id_rsa", f"{folder}/../id_*"):
+        with pytest.raises(InvalidRequestError, match="may not be sent to drivers of this home"):
+            resumed(value)
+    assert resumed(f"s3://x/y.jar,{kept}").attempt == 2
