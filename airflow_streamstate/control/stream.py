@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.feed import FeedWriter
-from airflow_streamstate.control.found_modules import sign_those_beside
+from airflow_streamstate.control.found_modules import bounded_keys, sign_those_beside
 from airflow_streamstate.control.journal import Journal
 from airflow_streamstate.control.objects import AnyMessage, Cells, Memory, Register, Stored, check_owner
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
@@ -180,9 +180,9 @@ class StreamControl:
         self.cells.create(layout.found_module_key(self.stream_id, found.deployment_id, found.module.name), found)
 
     def found_module_keys(self, deployment_id: str) -> list[str]:
-        """The records of the modules that drivers of this deployment found, sorted."""
+        """The records of the modules that drivers of this deployment found, sorted. Raises as ``bounded_keys``."""
         prefix = layout.found_modules_prefix(self.stream_id, deployment_id)
-        return sorted(info.key for info in self.cells.store.list_objects(prefix))
+        return bounded_keys(prefix, (info.key for info in self.cells.store.list_objects(prefix)))
 
     def with_found_modules(self, spec: DeploymentSpec) -> DeploymentSpec:
         """The spec with the modules that its drivers found, too.

@@ -262,6 +262,7 @@ class DeploymentSpec(Message):
 class FoundModule(Message):
     """A module of the script's folder that its driver found when the script loaded it; pinned from then on (Law 15)."""
 
+    most_bytes: ClassVar[int] = 16 << 10
     is_signed: ClassVar[bool] = True
 
     stream_id: StreamId
