@@ -13,10 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from support.net import LIVES, recorded_traces, trace_path, trace_text
+from support.net import LIVES, recorded_traces, trace_path, trace_text, typed_in
+from support.shell import VERBS
 
 ROOT = Path(__file__).parents[2]
 RECORD = "`python tests/net/record.py` records it, if the change is meant"
+READS = {
+    "list": "reads the home",
+    "status": "reads the home",
+    "events": "reads the home",
+    "logs": "reads the log of a driver",
+    "home doctor": "looks at this machine, and leaves nothing",
+}
+"""Verbs that no life has to type, each with the reason."""
 MOST_LINES = 60
 
 
@@ -34,6 +43,13 @@ def test_a_life_writes_and_launches_as_recorded(name: str) -> None:
 
 def test_each_trace_is_of_a_life() -> None:
     assert [path.stem for path in recorded_traces()] == sorted(LIVES)
+
+
+def test_each_verb_is_typed_in_a_life() -> None:
+    """Or it is named as one that writes nothing."""
+    typed = frozenset().union(*(typed_in(name) for name in LIVES))
+    assert set(VERBS) - typed - set(READS) == set()
+    assert typed & set(READS) == set(), "a life types it: leave it out of READS"
 
 
 def test_a_trace_is_the_same_in_another_process() -> None:

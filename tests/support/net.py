@@ -6,10 +6,13 @@ import functools
 import tempfile
 from pathlib import Path
 
+from support import trace_lives_keeping, trace_lives_upgrades
 from support.trace_lives import LIVES
 from support.trace_stage import traced
 
 TRACES = Path(__file__).parents[1] / "golden" / "traces"
+NAMED_IN = (trace_lives_upgrades, trace_lives_keeping)
+"""Their lives are in ``LIVES`` once they are imported."""
 __all__ = ["LIVES", "recorded_traces", "trace_path", "trace_text", "typed_in"]
 
 

@@ -14,7 +14,13 @@ from airflow_streamstate.checkpoint.entries import BarrierMark, parse_offset_ent
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
-from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import (
+    CancelRequest,
+    DrainNotification,
+    SkipRequest,
+    SnapshotRequest,
+    StopRequest,
+)
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Fenced
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSlot
@@ -24,7 +30,7 @@ from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_query import SimulatedRun
 
-COMMANDS = (DrainNotification, CancelRequest, StopRequest, SnapshotRequest)
+COMMANDS = (DrainNotification, CancelRequest, StopRequest, SnapshotRequest, SkipRequest)
 _KEYS = {
     "snapshot": re.compile(r"(?P<stream>[^/]+)/snapshots/(?P<id>[^/]+)/(?P<path>.+)"),
     "checkpoint": re.compile(r"(?P<prefix>[^/]+/deployments/(?P<deployment>[^/]+)/checkpoints/[^/]+)/(?P<path>.+)"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,8 @@ from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
 
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
+_LINE_NUMBER = re.compile(r'(\.py\\", line )\d+')
+"""Of a traceback within JSON: it changes with each edit of the tests' own files."""
 _SHORT_ID = re.compile(r"\b(?:[ru]-[0-9a-f]{12,32}|[0-9a-f]{32})(?=\b|-)")
 
 
@@ -79,6 +82,7 @@ class Trace:
             text = text.replace(own, self.names[own])
         for pattern, name in ((_UUID, "id"), (_DIGEST, "digest"), (_SHORT_ID, "short")):
             text = pattern.sub(lambda found, name=name: self._number(found[0], name), text)
+        text = _LINE_NUMBER.sub(r"\g<1><n>", text)
         return text.replace(__version__, "<version>")
 
     def _number(self, found: str, name: str) -> str:
@@ -147,20 +151,26 @@ class TracedStore:
 
 def _actor() -> str:
     process = getattr(getcurrent(), "process", None)
-    return "nobody" if process is None else str(process.name)
+    return threading.current_thread().name if process is None else str(process.name)
 
 
 def _parsed(body: bytes) -> Any:
-    """The object, where it is JSON; lines of text; else its size and digest."""
+    """The object, where it is JSON, or else its lines, each of which may be JSON; of other bytes size and digest."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return f"{len(body)} bytes, {hashlib.sha256(body).hexdigest()}"
+    whole = _json_or_text(text)
+    if isinstance(whole, dict):
+        return whole
+    return {f"line {number}": _json_or_text(line) for number, line in enumerate(text.splitlines(), 1)}
+
+
+def _json_or_text(text: str) -> Any:
     try:
-        found = json.loads(text)
+        return json.loads(text)
     except ValueError:
-        return json.dumps(text)
-    return found if isinstance(found, dict) else json.dumps(found)
+        return text
 
 
 def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -7,11 +7,12 @@ import io
 import json
 import os
 import sys
-import threading
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -22,19 +23,24 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.views import StreamStatus
+from airflow_streamstate.declarations import applying
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchStatus
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, ReplayedBatch
+from airflow_streamstate.snapshot import copy as copying
 from airflow_streamstate.snapshot.state_order import RESULT
 from airflow_streamstate.store import open as opening
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import FaultPlan, SimulatedCrash
-from support.sim_life import grow, script_of
+from support.sim_life import Life as SimulatedLife
+from support.sim_life import Step, grow, make_world, script_of
 from support.sim_processes import Process
 from support.sim_rehearsal import SECONDS
 from support.sim_upgrades import make_ascent
-from support.sim_world import Launched, SimulatedLauncher, World
+from support.sim_watch import WatchedStore
+from support.sim_world import Launched, SimulatedLauncher, WatchedSink, World
 from support.simulated_driver import STREAM
 from support.trace import Trace, TracedStore
 
@@ -198,8 +204,15 @@ class TracedSession(ShellSession):
         yield lambda _text: None
 
 
+def _run_outside(world: World, process: Process) -> None:
+    """A stream is begun, and its driver killed."""
+    controller = world.calm_controller(process)
+    SimulatedLife(world, steps=(Step("deploy", "v1.py", hurry_seconds=3.0),)).drive(process, controller)
+    controller.kill(STREAM)
+
+
 class _ThreadAtOnce:
-    """There is one thread in a simulation: what another one would do is done at its start."""
+    """Instead of the threads of ``apply``: what another one would do is done at its start, in this process."""
 
     def __init__(self, target: Callable[..., object], args: tuple[object, ...] = (), **_: object) -> None:
         self._do = lambda: target(*args)
@@ -209,9 +222,6 @@ class _ThreadAtOnce:
 
     def join(self, timeout: float | None = None) -> None:
         """It is over."""
-
-    def is_alive(self) -> bool:
-        return False
 
 
 @dataclass
@@ -240,11 +250,11 @@ class Stage:
         """The path of a script."""
         return str(self.folder / name)
 
-    def shell(self, *words: object, fails: bool = False) -> dict[str, Any]:
+    def shell(self, *words: object, fails: bool | None = False) -> dict[str, Any]:
         """Run ``streamstate WORDS``; gives what it prints with ``--json``.
 
         Args:
-            fails: whether its exit status is to be another one than 0.
+            fails: whether its exit status is to be another one than 0; None: either.
         """
         texts = [str(word) for word in words]
         self.verbs.add(" ".join(texts[: 2 if texts[0] in ("snapshot", "home") else 1]))
@@ -256,7 +266,7 @@ class Stage:
         error = session.printed.get("error")
         kind = error.get("type", "") if isinstance(error, dict) else ""
         self.trace.note(f"= {status} {kind}".rstrip())
-        assert bool(status) == fails, f"{' '.join(texts)}: {status} {session.printed}"
+        assert fails in (bool(status), None), f"{' '.join(texts)}: {status} {session.printed}"
         return session.printed
 
     def kill_driver(self) -> None:
@@ -264,6 +274,58 @@ class Stage:
         for launched in self.world.machine.values():
             if launched.process is not None and not launched.process.has_ended:
                 launched.process.kill(SimulatedCrash("kill -9"))
+
+    def lose_driver(self) -> None:
+        """The machine of the driver that runs is gone, so that nobody can say whether it lives."""
+        running = self.world.machine.items()
+        self.world.unreachable |= {key for key, one in running if one.process and not one.process.has_ended}
+        self.kill_driver()
+
+    def lose_home(self) -> None:
+        """Everything of the home is gone."""
+        self.world.store = self.world.watched = WatchedStore(self.world.live_run)
+        self.world.watched.place, self.world.watched.may_prune = self.world.place, True
+        self.trace.note("the home is gone")
+
+    def run_outside(self, place: str) -> None:
+        """A query of the same script ran without streamstate, with its checkpoints there; it was killed."""
+        with tempfile.TemporaryDirectory() as folder:
+            outside = make_world(Path(folder))
+            begun = outside.schedule.start("outside", lambda process: _run_outside(outside, process))
+            outside.schedule.run_until(lambda: begun.has_ended)
+            if begun.error is not None:
+                raise begun.error
+            prefix = f"{layout.checkpoints_folder(STREAM, 'd-0001')}/"
+            for info in outside.store.list_objects(prefix):
+                found = outside.store.get(info.key)
+                assert found is not None
+                self.world.others[place].put(info.key.removeprefix(prefix), found.body)
+
+    def fail_batch(self, batch_id: int) -> None:
+        """From now on this batch of ``counts`` fails."""
+        self._change(fails_at={batch_id})
+
+    def slow_down(self, batch_seconds: float) -> None:
+        """From now on a batch of ``counts`` takes so long."""
+        self._change(batch_seconds=batch_seconds)
+
+    def _change(self, **changes: Any) -> None:
+        for launched in self.world.machine.values():
+            for startable in [] if launched.driver is None else launched.driver.startables[:1]:
+                startable.plan = replace(startable.plan, **changes)
+                for run_of_query in startable.runs:
+                    run_of_query._plan = startable.plan
+
+    def declare(self, text: str | None) -> None:
+        """What the file of the stream says; None: there is no such file."""
+        path = self.folder / "streams" / f"{STREAM}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        for script in self.folder.glob("v*.py"):
+            (path.parent / script.name).write_bytes(script.read_bytes())
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text)
 
     def pass_time(self, seconds: float) -> None:
         """Let the drivers work."""
@@ -306,7 +368,7 @@ def _world(folder: Path) -> TracedWorld:
     counts, rows = (made.plans[name] for name in ("counts", "rows"))
     world.scripts |= {
         RENAMED: script_of({"totals": counts, "rows": rows}),
-        WIDER: script_of({"counts": counts, "rows": rows, "late": rows}),
+        WIDER: script_of({"counts": counts, "rows": rows, "late": replace(rows, sink=WatchedSink())}),
         REFUSED: made.scripts["v2.py"],
         BROKEN: made.scripts["v2.py"],
     }
@@ -337,6 +399,7 @@ def traced(life: Life, folder: Path) -> tuple[str, set[str]]:
     world.trace.names = {
         str(world.launches): "<launches>",
         str(folder): "<code>",
+        str(Path(__file__).resolve().parents[2]): "<sources>",
         sys.executable: "<python>",
     }
     verbs: set[str] = set()
@@ -346,11 +409,14 @@ def traced(life: Life, folder: Path) -> tuple[str, set[str]]:
         stages.append(Stage(world, process, verbs))
         life(stages[0])
 
+    world.watched.may_prune = True
+    world.others["place"] = world.place
     known: dict[str, Store] = {name: world.other(name) for name in PLACES}
     with (
         _in_folder(folder),
         mock.patch.dict(opening._memory_stores, known, clear=True),
-        mock.patch.object(threading, "Thread", _ThreadAtOnce),
+        mock.patch.object(applying, "threading", SimpleNamespace(Thread=_ThreadAtOnce)),
+        mock.patch.object(copying, "READERS", 1),
         mock.patch("socket.gethostname", return_value="this-machine"),
         mock.patch("os.getpid", return_value=4711),
         contextlib.redirect_stdout(io.StringIO()),
