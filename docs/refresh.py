@@ -264,7 +264,7 @@ def s3_policy(allowed: list[str], read: list[str], denied: list[str]) -> str:
 def gcs_condition() -> str:
     """The condition of a role's binding on GCS for the drivers of one stream."""
     place = f"projects/_/buckets/{BUCKET}/objects/{PREFIX}/{EXAMPLE}"
-    tests = [f'resource.name.startsWith("{place}/{folder}/")' for folder in ("idempotency", "upgrades")]
+    tests = [f'resource.name.startsWith("{place}/{folder}/")' for folder in ("idempotency", "places", "upgrades")]
     tests += [f'resource.name == "{place}/{name}.json"' for name in ("stream", "alerts", "adoption")]
     tests += [f'resource.name.endsWith("/{name}.json")' for name in ("spec", "rehearsal", "handover", "reading")]
     tests += ['resource.name.extract("/launches/{name}") != ""']

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from airflow_streamstate.cli import render
-from airflow_streamstate.cli.naming import allow_request
+from airflow_streamstate.cli.naming import allow_checkpoints, allow_request
 from airflow_streamstate.cli.options import (
     Ordering,
     OrderVerb,
@@ -88,6 +88,7 @@ def adopt(
         deadline_seconds=deadline_seconds,
     )
     allow_request(session, request.deploy)
+    allow_checkpoints(session, request.checkpoints.values())
     controller = session.controller()
     with session.progress(f"adopting {stream_id}") as report:
 

@@ -46,6 +46,11 @@ def allow_stores(session: ShellSession, uris: Iterable[str]) -> None:
     session.allow(Allowed(stores=tuple(dict.fromkeys(open_store(uri).uri for uri in uris))))
 
 
+def allow_checkpoints(session: ShellSession, uris: Iterable[str]) -> None:
+    """Allow the places of foreign checkpoints, so that ``--give-up`` may take their barriers back."""
+    session.allow(Allowed(stores=tuple(dict.fromkeys(uris))))
+
+
 def _launchers_after(session: ShellSession, change: ChangeRequest) -> tuple[LauncherChoice, ...] | None:
     # A Spark connection starts drivers on this machine.
     asked = change.launcher if change.spark_conn_id is None else HERE

@@ -120,7 +120,8 @@ class Signatures:
 
     def _keys_of(self, stream_id: str) -> list[str]:
         keys = [layout.register_key(stream_id), layout.alerts_key(stream_id), layout.adoption_key(stream_id)]
-        keys += self._listed(f"{layout.idempotency_folder(stream_id)}/")
+        for folder in (layout.idempotency_folder(stream_id), layout.claimed_places_folder(stream_id)):
+            keys += self._listed(f"{folder}/")
         for room in (folder_of(stream_id) for folder_of in _RUNS):
             for run in self._home.list_folders(room):
                 folder = f"{room}/{run}"

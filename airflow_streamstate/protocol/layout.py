@@ -361,7 +361,12 @@ def mirror_trial_key(stream_id: str) -> str:
 
 def claimed_place_key(stream_id: str, uri: str) -> str:
     """What the home wrote as the record of a place, by its URI: another home may use that URI for another place."""
-    return f"{stream_id}/places/{hashlib.sha256(uri.encode()).hexdigest()}.json"
+    return f"{claimed_places_folder(stream_id)}/{hashlib.sha256(uri.encode()).hexdigest()}.json"
+
+
+def claimed_places_folder(stream_id: str) -> str:
+    """The notes of a stream's places."""
+    return f"{stream_id}/places"
 
 
 def data_folder_name(take: int) -> str:

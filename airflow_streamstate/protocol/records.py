@@ -275,7 +275,10 @@ class FoundModule(Message):
 @message
 @dataclass(frozen=True)
 class SnapshotPlace(Message):
-    """Whose snapshots a place holds: written there before anything else, and read to recognise the place."""
+    """Whose snapshots a place holds: noted in the home, then written there before anything else, and read to recognise
+    the place. A controller signs the note."""
+
+    is_signed: ClassVar[bool] = True
 
     stream_id: StreamId
     home_uri: Word

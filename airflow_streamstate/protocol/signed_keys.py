@@ -13,6 +13,7 @@ BY_CONTROLLERS: tuple[tuple[str, str], ...] = (
     ("StreamRegister", "*/stream.json"),
     ("AlertRegister", "*/alerts.json"),
     ("Adoption", "*/adoption.json"),
+    ("SnapshotPlace", "*/places/*.json"),
     ("RequestRecord", "*/idempotency/*.json"),
     *(("DeploymentSpec", f"*/{room}/*/spec.json") for room in _RUNS),
     *(("LaunchRecord", f"*/{room}/*/launches/*.json") for room in ("deployments", "rehearsals")),

@@ -107,7 +107,7 @@ class AdoptingStage(Stage):
         """The verb, of one actor whose calls may go wrong."""
         store, lake = self.store, self.lake
         faulty = FaultyStore(store, plan), FaultyStore(lake, plan)
-        home = Home.of(faulty[0], faulty[0], self.folder, self.clock)
+        home = Home.of(faulty[0], faulty[0], self.folder, self.clock, allowed=self.allowed)
         context = ControllerContext.of(home, self.launcher, self.clock, requested_by, None)
         return Adoptions(
             context,

@@ -65,6 +65,7 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
         StreamNotFoundError: the stream was never adopted.
         ConflictError: another controller holds the adoption; a driver of the stream runs or has run its queries; or a
             barrier cannot be taken back.
+        InvalidRequestError: its record names a checkpoint at a place that is not allowed for the home.
     """
     control = context.home.control(stream_id)
     hold = hold_to_end(context, control)
@@ -77,6 +78,9 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
         )
     try:
         adoption, is_retired = hold.adoption, False
+        for uri in adoption.checkpoints.values():
+            # A barrier is removed there, or put back: by the record alone, which others may have written.
+            context.home.config.allowed.check_store(uri, stream_id=stream_id)
         if adoption.status == "taken":
             is_retired = _retire(hold)
         # Also for an adoption that was given up before: a controller that slept may have put its barrier since.

@@ -20,6 +20,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.protocol.upgrades import UpgradeLease
+from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import EXAMPLES
 from support.fake_clock import FakeClock
@@ -94,6 +95,24 @@ def test_a_valid_record_is_worth_nothing_in_another_stream_or_deployment() -> No
         control(home, stream_id="billing").spec("d-0001")
     with pytest.raises(SignatureError):
         control(home).spec("d-0002")
+
+
+def test_a_forged_note_of_a_place_is_refused() -> None:
+    """By one, the place of another home's snapshots would pass for this home's, and be cleared by its rules."""
+    home, uri = MemoryStore(), "memory://place-of-another"
+    places = SnapshotPlaces(home)
+    driver = control(home, keys=None)
+    places.claim(driver, uri)
+    with pytest.raises(SignatureError, match="it has no signature"):
+        places.claim(control(home), uri)
+    places = SnapshotPlaces(home)
+    honest = "memory://own-place"
+    places.claim(control(home), honest)
+    places.claim(control(home), honest)
+    assert places.need_own(driver, honest).uri == honest
+    note = home.get(layout.claimed_place_key("orders", honest))
+    assert note is not None
+    assert "signature" in json.loads(note.body)
 
 
 def test_a_driver_reads_signed_records_without_a_key() -> None:

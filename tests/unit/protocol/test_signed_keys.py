@@ -26,7 +26,7 @@ VALUES = {
 SIGNED = {
     "home_key", "register_key", "alerts_key", "adoption_key", "idempotency_key", "spec_key", "launch_record_key",
     "rehearsal_key", "handover_key", "upgrade_key", "upgrade_step_key", "upgrade_lease_key", "approval_key",
-    "cancellation_key", "reading_key", "found_module_key",
+    "cancellation_key", "reading_key", "found_module_key", "claimed_place_key",
 }  # fmt: skip
 
 

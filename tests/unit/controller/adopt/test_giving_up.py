@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.adopt.requests import AdoptRequest
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, InvalidRequestError, StreamNotFoundError
@@ -211,3 +212,21 @@ def test_a_stream_that_is_revived_meanwhile_keeps_its_barrier(adopting: Adopting
         adopting.adoptions(plan).give_up("orders")
     assert revived == ["d-0003"]
     assert adopting.barriers() == [4]
+
+
+def test_a_record_leads_to_no_place_that_is_not_allowed(adopting: AdoptingStage) -> None:
+    """The attack: a record names the checkpoint of a query that runs elsewhere, so that giving up takes its barrier
+    away, or puts one into its log, which ends it. The error has the line to add."""
+    killed(adopting, FaultPlan(at_write={4: Fault.CRASH_AFTER}))
+    adopting.clock.sleep(61)
+    entries = sorted(info.key for info in MemoryStore("lake").list_objects(""))
+    adopting.allowed = Allowed(stores=("memory://other",), where="the list")
+    with pytest.raises(InvalidRequestError, match="this place is not allowed") as refused:
+        adopting.adoptions().give_up("orders")
+    assert refused.value.next_step.endswith(f"add \"{URI}\" to 'stores' in the list.")
+    assert adopting.barriers() == [4]
+    assert sorted(info.key for info in MemoryStore("lake").list_objects("")) == entries
+    adopting.clock.sleep(61)
+    adopting.allowed = Allowed(stores=(URI,))
+    adopting.adoptions().give_up("orders")
+    assert adopting.barriers() == []
