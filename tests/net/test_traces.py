@@ -42,6 +42,7 @@ def test_a_life_writes_and_launches_as_recorded(name: str) -> None:
 
 
 def test_each_trace_is_of_a_life() -> None:
+    """None is left of a life that is not lived any more."""
     assert [path.stem for path in recorded_traces()] == sorted(LIVES)
 
 

@@ -10,10 +10,12 @@ from support import trace_lives_keeping, trace_lives_upgrades
 from support.trace_lives import LIVES
 from support.trace_stage import traced
 
-TRACES = Path(__file__).parents[1] / "golden" / "traces"
+GOLDEN = Path(__file__).parents[1] / "golden"
+TRACES = GOLDEN / "traces"
+SURFACES = GOLDEN / "surfaces.txt"
 NAMED_IN = (trace_lives_upgrades, trace_lives_keeping)
 """Their lives are in ``LIVES`` once they are imported."""
-__all__ = ["LIVES", "recorded_traces", "trace_path", "trace_text", "typed_in"]
+__all__ = ["LIVES", "SURFACES", "recorded_traces", "trace_path", "trace_text", "typed_in"]
 
 
 def trace_path(name: str) -> Path:

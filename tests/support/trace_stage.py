@@ -181,7 +181,7 @@ class TracedSession(ShellSession):
     def requested_by(self) -> str:
         return "a-person (shell)"
 
-    def allow(self, named: Allowed) -> None:
+    def allow(self, named: Allowed, **_: Any) -> None:
         """All that lives name is allowed."""
 
     def emit(self, value: Mapping[str, object], human: Human) -> None:
