@@ -145,6 +145,10 @@ class UnavailableError(StreamStateError):
     remedy = Remedy.RETRY
 
 
+class StillReadingError(UnavailableError):
+    """There is more to read of this stream than one look of many reads; the next look reads on."""
+
+
 class HomeAwayError(UnavailableError):
     """The home that this process used before cannot be reached now; nothing was changed."""
 

@@ -31,6 +31,7 @@ from airflow_streamstate.errors import (
     HomeAwayError,
     InvalidRequestError,
     OutcomeUnknownError,
+    StillReadingError,
     StoreRefusedError,
     StreamNotFoundError,
     StreamStateError,
@@ -40,7 +41,7 @@ from airflow_streamstate.protocol.alerts import Alert, AlertRegister, AlertRules
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.ids import upgrade_of_return
 from airflow_streamstate.protocol.redaction import shortened
-from airflow_streamstate.store.folder_lock import short_waits
+from airflow_streamstate.store.patience import one_of_many
 
 log = logging.getLogger(__name__)
 HOME_AWAY_SECONDS = 60.0
@@ -132,9 +133,7 @@ class AlertWatch:
     def _look_at_due(self, stream_id: str) -> None:
         """Look at a stream, where it may have changed. Raises StreamStateError: the home does not answer."""
         try:
-            with short_waits():
-                if not self._has_no_news(stream_id):
-                    self.look_at(stream_id)
+            self._look_of_many(stream_id)
         except (UnavailableError, ConflictError, OutcomeUnknownError) as error:
             self._controller.home.presence.need()
             log.warning("%s is looked at again in the next round: %s", stream_id, error)
@@ -146,6 +145,18 @@ class AlertWatch:
             except Exception:  # the other streams are looked at
                 self._controller.home.presence.need()
                 log.exception("The alerts of %s cannot be evaluated", stream_id)
+
+    def _look_of_many(self, stream_id: str) -> None:
+        """Look for a short time. A single pass, which has no next look, reads on at once."""
+        while True:
+            try:
+                with one_of_many():
+                    if not self._has_no_news(stream_id):
+                        self.look_at(stream_id)
+                    return
+            except StillReadingError:
+                if self._remembers:
+                    raise
 
     def look_at(self, stream_id: str) -> None:
         """Look at one stream as a whole. Raises as ``look``."""

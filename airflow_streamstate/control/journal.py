@@ -14,6 +14,7 @@ from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import ALL_EVENTS
 from airflow_streamstate.retry import Retry
+from airflow_streamstate.store.transfer import keys_below
 
 CREATE = Retry(tries=50)
 
@@ -112,16 +113,35 @@ class Journal:
 
     def events(self, after: int = 0) -> Iterator[NumberedEvent]:
         """Events with a number above ``after``, in order. Unreadable ones come with their problem (Law 7)."""
-        for info in self.cells.store.list_objects(layout.events_prefix(self.stream_id, self.deployment_id)):
-            number = layout.number_of(info.key)
-            if number is None or number <= after:
-                continue
+        return self._read(self._event_keys(after))
+
+    def some_events(self, after: int, most: int) -> tuple[list[NumberedEvent], int]:
+        """The first of ``events``, so many at most, and how many are left: no state follows from a part of them."""
+        keys = self._event_keys(after)
+        return list(self._read(keys[:most])), len(keys[most:])
+
+    def _event_keys(self, after: int = 0) -> list[tuple[int, str]]:
+        """By number. What has a key that no event of ours has is no event."""
+        prefix = layout.events_prefix(self.stream_id, self.deployment_id)
+        last = layout.event_key(self.stream_id, self.deployment_id, after)
+        keys = keys_below(self.cells.store, prefix)
+        found = ((layout.number_of(key), key) for key in keys if key > last or len(key) != len(last))
+        return sorted(
+            (number, key)
+            for number, key in found
+            if number is not None
+            and number > after
+            and key == layout.event_key(self.stream_id, self.deployment_id, number)
+        )
+
+    def _read(self, keys: list[tuple[int, str]]) -> Iterator[NumberedEvent]:
+        for number, key in keys:
             try:
-                stored = self.cells.stored(info.key)
+                stored = self.cells.stored(key)
                 if stored is None:
                     continue
-                event = from_bytes(stored.body, key=info.key, expected=ALL_EVENTS)
-                check_owner(event, info.key, stream_id=self.stream_id, deployment_id=self.deployment_id)
+                event = from_bytes(stored.body, key=key, expected=ALL_EVENTS)
+                check_owner(event, key, stream_id=self.stream_id, deployment_id=self.deployment_id)
             except DataError as problem:
                 yield NumberedEvent(number, None, problem)
             else:
@@ -134,8 +154,7 @@ class Journal:
             try:
                 self.cells.create(layout.event_key(self.stream_id, self.deployment_id, number), event)
             except ObjectExistsError:
-                taken = self.cells.store.list_objects(layout.events_prefix(self.stream_id, self.deployment_id))
-                number = max((layout.number_of(info.key) or 0 for info in taken), default=0) + 1
+                number = max((taken for taken, _ in self._event_keys()), default=0) + 1
                 continue
             return number
         raise ConflictError("other writers kept taking the next event number", tries=CREATE.tries)

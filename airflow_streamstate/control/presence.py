@@ -29,6 +29,7 @@ from airflow_streamstate.protocol.records import Claim, HomeRecord
 from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject, bounded_get
 from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.transfer import keys_below
 
 SEEN_SECONDS = 5.0
 """For so long after the home was seen on a server, writes and empty lists do not check it again."""
@@ -336,6 +337,14 @@ class GuardedHome:
                 yield info
         if is_empty:
             self._presence.need_seen()
+
+    def list_keys(self, prefix: str) -> list[str]:
+        """As ``store.base.ListsKeys``."""
+        with self._reading():
+            found = keys_below(self._home, prefix)
+        if not found:
+            self._presence.need_seen()
+        return found
 
     def list_folders(self, folder: str) -> list[str]:
         with self._reading():

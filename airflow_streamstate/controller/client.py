@@ -49,6 +49,7 @@ from airflow_streamstate.controller.wait.watching import Watching, redacted_even
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     InvalidRequestError,
+    StillReadingError,
     StreamNotFoundError,
     UnavailableError,
     UntrustedRecordError,
@@ -347,11 +348,12 @@ class Controller:
 
         Raises:
             StreamNotFoundError: there is no such stream, or no deployment of it has begun yet.
+            StillReadingError: this is a look of many, and has read a part of a long list.
             StreamStateError: the home is not there, or does not answer.
         """
         try:
             return self._observed(stream_id)
-        except StreamNotFoundError:
+        except (StreamNotFoundError, StillReadingError):
             raise
         except Exception as error:  # one stream hides no other one
             return None, self.unreadable(stream_id, error)
@@ -359,6 +361,8 @@ class Controller:
     def _observed(self, stream_id: str) -> tuple[Observation, StreamStatus]:
         try:
             return self._observed_once(stream_id)
+        except StillReadingError:
+            raise
         except UnavailableError:
             self.home.presence.need()
             # The home answers. It may have been silent for a moment; else it is an object of this stream.

@@ -19,6 +19,7 @@ from airflow_streamstate.errors import (
     DataError,
     HomeNotFoundError,
     InvalidRequestError,
+    StillReadingError,
     StreamNotFoundError,
     StreamStateError,
     UnavailableError,
@@ -26,6 +27,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.page.rows import BatchTime, row_of, unread_row, unreadable_row
+from airflow_streamstate.store.patience import one_of_many
 
 LOOK_SECONDS = 4.0
 """A look at all streams of a home is shared for so long: less than the pause of a browser, so that each of its requests
@@ -183,7 +185,10 @@ class HomeOnPage:
         for stream_id in stream_ids:
             read = self._clock.monotonic_seconds()
             try:
-                status = client.observed(stream_id)[1]
+                with one_of_many():
+                    status = client.observed(stream_id)[1]
+            except StillReadingError:  # the row stays as it was; the next look reads on
+                continue
             except StreamNotFoundError:  # its first deployment has not begun yet
                 with self._guard:
                     self._rows.pop(stream_id, None)

@@ -1,7 +1,6 @@
 """The lock of a folder on a disk: one holder among all threads and processes of all machines that see the folder.
 
-Whoever looks at many streams in turn waits for the locks of one stream for a short time only, so that a kept lock holds
-up no other stream. All else waits with a deadline.
+It is waited for with a deadline; by a look of many (``store.patience``) for a short time only.
 """
 
 from __future__ import annotations
@@ -9,53 +8,21 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.store.base import TEMPORARY_PREFIX
-
-T = TypeVar("T")
+from airflow_streamstate.store.patience import PATIENCE
 
 LOCK_NAME = f"{TEMPORARY_PREFIX}lock"
 LOCK_SECONDS = 30.0
-SHORT_SECONDS = 0.5
-"""For all locks of one look together: a writer of ours holds one for some milliseconds."""
 LOCK_POLL_SECONDS = 0.002
 FILE_MODE = 0o666
 """Before the umask: Airflow's user and Spark's may share a home."""
 _KERNEL_LOCKS = Path("/proc/locks")
-
-
-@dataclass
-class _Patience:
-    """For how long whatever a block does may still wait for locks, altogether."""
-
-    left_seconds: float
-
-
-_PATIENCE: ContextVar[_Patience | None] = ContextVar("streamstate_lock_patience", default=None)
-
-
-@contextmanager
-def short_waits() -> Iterator[None]:
-    """Within the block this thread waits for locks SHORT_SECONDS altogether; one that is kept longer is an error."""
-    token = _PATIENCE.set(_Patience(SHORT_SECONDS))
-    try:
-        yield
-    finally:
-        _PATIENCE.reset(token)
-
-
-def with_short_waits(call: Callable[..., T], *arguments: object) -> T:
-    """The result of a call, within ``short_waits``."""
-    with short_waits():
-        return call(*arguments)
 
 
 @contextmanager
@@ -63,7 +30,7 @@ def folder_lock(folder: Path, clock: Clock) -> Iterator[None]:
     """Hold the folder's lock.
 
     Raises:
-        UnavailableError: another process held it for LOCK_SECONDS, or as long as ``short_waits`` allows (Law 6).
+        UnavailableError: another process held it for LOCK_SECONDS, or as long as a look of many waits (Law 6).
         InvalidRequestError: a symbolic link has the name of the lock file.
         FileNotFoundError: there is no such folder.
     """
@@ -81,7 +48,7 @@ def folder_lock(folder: Path, clock: Clock) -> Iterator[None]:
 
 
 def _locked_in_time(path: Path, clock: Clock) -> int:
-    patience = _PATIENCE.get()
+    patience = PATIENCE.get()
     limit_seconds = LOCK_SECONDS if patience is None else patience.left_seconds
     began = clock.monotonic_seconds()
     try:

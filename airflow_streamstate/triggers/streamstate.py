@@ -22,7 +22,7 @@ from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.hooks.stats import count
 from airflow_streamstate.hooks.upgrading import WAKING_SECONDS
 from airflow_streamstate.protocol.codec import parse_time
-from airflow_streamstate.store.folder_lock import with_short_waits
+from airflow_streamstate.store.patience import as_one_of_many
 from airflow_streamstate.triggers.events import EventContent
 from airflow_streamstate.triggers.triggerer import begun, controller_of, in_pool, watcher_of
 
@@ -190,7 +190,7 @@ class StreamStateTrigger(BaseTrigger):
         with suppress(StreamStateError), alive.renewed():
             seconds = WAKING_SECONDS + 2 * pause_seconds
             prolong = controller.upgrades.prolong
-            await in_pool(controller, with_short_waits, prolong, watch.stream_id, watch.deployment_id, seconds)
+            await in_pool(controller, as_one_of_many, prolong, watch.stream_id, watch.deployment_id, seconds)
 
     @property
     def _goes_on(self) -> bool:
@@ -203,7 +203,7 @@ class StreamStateTrigger(BaseTrigger):
 
     async def _look(self, controller: Controller, watch: WaitCondition) -> WaitResult:
         try:
-            return await in_pool(controller, with_short_waits, controller.advance, watch)
+            return await in_pool(controller, as_one_of_many, controller.advance, watch)
         except StreamStateError as error:
             if not is_retryable(error):
                 raise

@@ -113,10 +113,13 @@ class Observation:
 
     def of_kind(self, kind: type[AnyEvent], *, any_attempt: bool = False) -> Iterator[AnyEvent]:
         """The events of a kind, newest first; of this attempt only unless said otherwise."""
-        for entry in reversed(self.events):
-            event = entry.event
+        for event in self._newest_first:
             if isinstance(event, kind) and (any_attempt or event.attempt == self.attempt):
                 yield event
+
+    @cached_property
+    def _newest_first(self) -> tuple[Event, ...]:
+        return tuple(entry.event for entry in reversed(self.events) if entry.event is not None)
 
     @cached_property
     def commands(self) -> dict[str, CommandStatus]:

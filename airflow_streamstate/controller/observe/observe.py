@@ -23,6 +23,7 @@ from airflow_streamstate.errors import (
     DeploymentNotFoundError,
     InvalidRequestError,
     MalformedMessageError,
+    StillReadingError,
     StreamStateError,
     UnavailableError,
     UntrustedRecordError,
@@ -34,6 +35,7 @@ from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.store.patience import most_events
 
 MAX_REMEMBERED = 4096
 
@@ -231,16 +233,31 @@ class Observer:
                 del memory[key]
 
     def events(self, control: StreamControl, deployment_id: str) -> tuple[NumberedEvent, ...]:
-        """Every event of the deployment."""
+        """Every event of the deployment.
+
+        Raises:
+            StillReadingError: they are more than a look of many reads; what was read is kept for the next one.
+        """
         key = (control.stream_id, deployment_id)
         with self._guard:
             known = self._events.get(key, ())
         # A number below the highest is missing only for a moment, while two writers race; numbers are never reused.
         after = known[-1].number if known else 0
-        found = (*known, *control.journal(deployment_id).events(after))
+        journal, most = control.journal(deployment_id), most_events()
+        new, left = (list(journal.events(after)), 0) if most is None else journal.some_events(after, most)
+        found = (*known, *new)
         with self._guard:
             if len(found) >= len(self._events.get(key, ())):
                 self._events[key] = found
+        if left:
+            raise StillReadingError(
+                "this stream has more events than one look reads, and nothing is done until all are read",
+                stream_id=control.stream_id,
+                deployment_id=deployment_id,
+                read=len(found),
+                not_read_yet=left,
+                next_step="The next looks read on; `streamstate events` shows what they are.",
+            )
         return found
 
     def claim(self, control: StreamControl, deployment_id: str, attempt: int) -> Claim | None:

@@ -24,12 +24,12 @@ from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.supervise.reconcile import Leave, Sight, one_line
 from airflow_streamstate.controller.supervise.silence_watch import SilenceWatch
 from airflow_streamstate.controller.supervise.supervision import Look, Supervision
-from airflow_streamstate.errors import DataError, StreamStateError
+from airflow_streamstate.errors import DataError, StillReadingError, StreamStateError
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
 from airflow_streamstate.launch.processes import this_machine
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.store.folder_lock import short_waits
+from airflow_streamstate.store.patience import one_of_many
 
 TICK_SECONDS = 0.2
 LIST_SECONDS = 60.0
@@ -215,11 +215,13 @@ class Watcher:
         try:
             if now < watched.due_at and not self._is_seen_to_end(watched, now):
                 return
-            with short_waits():
-                left = self._look(watched)
+            left = self._look_of_many(watched)
             watched.errors = 0
             watched.sight = watched.sight if left is None else left.sight
             pause_seconds = self._pause(watched, left)
+        except StillReadingError as error:
+            pause_seconds = 0.0
+            left = Leave("unreadable", one_line(str(error), watched.secrets))
         except Exception as error:  # the other streams are watched on
             text = f"{unexpected(error)}: {error}"
             if isinstance(error, StreamStateError):
@@ -232,6 +234,17 @@ class Watcher:
         if left is not None:
             self._tell(stream_id, watched, left)
         watched.due_at = self._clock.monotonic_seconds() + pause_seconds
+
+    def _look_of_many(self, watched: _Watched) -> Leave | None:
+        """As ``_look``, for a short time. A single pass, which has no next look, reads on at once."""
+        while True:
+            try:
+                with one_of_many():
+                    return self._look(watched)
+            except StillReadingError:
+                watched.sight = "unreadable"  # so the next look is a whole one
+                if not self._trusts_clocks:
+                    raise
 
     def _look(self, watched: _Watched) -> Leave | None:
         """Look at a stream and act; None where nothing can have changed, or it was never deployed."""

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -75,6 +76,7 @@ AnyEvent = TypeVar("AnyEvent", bound=Event)
 LOG_TAIL_BYTES = 8_192
 MOST_URL_CHARACTERS = 2048
 LOG_TAIL_LINES = 20
+MOST_UNREADABLE = 100
 _ENDED_ITSELF = "SystemExit: "
 _OF_A_QUERY = "[STREAM_FAILED]"
 """In Spark's words for a query that failed; used for advice only, nothing is decided by it (Law 13)."""
@@ -538,14 +540,14 @@ def redacted_event(seen: Observation, event: AnyEvent) -> AnyEvent:
 
 
 def _unreadable(seen: Observation, slots: Sequence[CommandSlot]) -> dict[str, str]:
-    """What is wrong with each object of the deployment that cannot be read, by its key (Law 7)."""
-    found = {layout.event_key(seen.stream_id, seen.deployment_id, one.number): one.problem for one in seen.events}
-    found |= {slot.key: slot.problem for slot in slots}
-    return {
-        key: str(problem.context.get("reason") or problem.message)
-        for key, problem in found.items()
-        if problem is not None
-    }
+    """What is wrong with each object of the deployment that cannot be read, by its key (Law 7); of many, the first."""
+    bad = [(slot.key, slot.problem) for slot in slots if slot.problem is not None]
+    bad += [
+        (layout.event_key(seen.stream_id, seen.deployment_id, one.number), one.problem)
+        for one in islice((each for each in seen.events if each.problem is not None), MOST_UNREADABLE)
+        if one.problem is not None
+    ]
+    return {key: str(problem.context.get("reason") or problem.message) for key, problem in bad[:MOST_UNREADABLE]}
 
 
 def _describe_failure(seen: Observation, state: State, why: str) -> tuple[str, str]:

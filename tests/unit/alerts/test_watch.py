@@ -18,8 +18,9 @@ from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.store.folder_lock import SHORT_SECONDS, folder_lock
+from airflow_streamstate.store.folder_lock import folder_lock
 from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.patience import MOST_EVENTS, SHORT_SECONDS
 from support.checkpoints import HookedStore
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
@@ -420,3 +421,17 @@ def test_a_stream_whose_lock_is_kept_holds_up_no_alert_of_another(tmp_path: Path
         assert alerted.changes[-1].stream_id == STREAM
     assert alerted.look() == ["raised driver_dead"]
     assert alerted.changes[-1].stream_id == "aa"
+
+
+def test_a_stream_of_too_many_events_is_no_alert_until_all_are_read(tmp_path: Path) -> None:
+    """Neither that it cannot be read, nor by what a part of them says; a single pass reads them all."""
+    stage = Stage(tmp_path)
+    stage.deploy()
+    for number in range(10, 2 * MOST_EVENTS):
+        stage.store.put(layout.event_key(STREAM, "d-0001", number), b"{}")
+    stage.end(state="gone")
+    alerted = Alerted(stage, runs=True)
+    single = alerted.another("once", remembers=False)
+    assert alerted.look() == []
+    assert alerted.look() == ["raised driver_dead"]
+    assert alerted.look(watch=single) == ["raised driver_dead"]

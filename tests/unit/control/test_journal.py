@@ -353,3 +353,34 @@ def test_the_number_after_is_taken_at_one_write() -> None:
     plan = FaultPlan()
     assert journal(FaultyStore(store, plan)).append(noted("second"), after=1) == 2
     assert [call.method for call in plan.calls] == ["create"]
+
+
+def test_a_part_of_the_events_says_how_many_are_left() -> None:
+    """The next part goes on after it."""
+    own = journal()
+    for number in range(5):
+        own.append(noted(f"{number}", f"w-{number}"))
+    found, left = own.some_events(1, 3)
+    assert ([entry.number for entry in found], left) == ([2, 3, 4], 1)
+    found, left = own.some_events(4, 3)
+    assert ([entry.number for entry in found], left) == ([5], 0)
+
+
+@pytest.mark.parametrize("name", ["1", "0001", "000000001", "x", "a/00000001", "00000001.json"])
+def test_what_has_no_key_of_an_event_is_not_read(name: str) -> None:
+    """Nor counted when a number is chosen: files that nobody of ours wrote."""
+    store = MemoryStore()
+    store.put(f"{layout.events_prefix('orders', 'd-0001')}{name}.json", b"{}")
+    own = journal(store)
+    assert list(own.events()) == []
+    assert own.append(noted("a")) == 1
+    assert [entry.number for entry in own.events()] == [1]
+
+
+def test_events_beyond_the_digits_of_a_key_come_in_their_order() -> None:
+    """A key of nine digits sorts before one of eight."""
+    own = journal()
+    for number in (99_999_998, 99_999_999, 100_000_000):
+        own.append(noted(str(number), str(number)), after=number - 1)
+    assert [entry.number for entry in own.events(99_999_998)] == [99_999_999, 100_000_000]
+    assert [entry.number for entry in own.events(99_999_999)] == [100_000_000]

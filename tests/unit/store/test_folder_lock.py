@@ -11,14 +11,8 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import UnavailableError
-from airflow_streamstate.store.folder_lock import (
-    LOCK_NAME,
-    LOCK_SECONDS,
-    SHORT_SECONDS,
-    folder_lock,
-    short_waits,
-    with_short_waits,
-)
+from airflow_streamstate.store.folder_lock import LOCK_NAME, LOCK_SECONDS, folder_lock
+from airflow_streamstate.store.patience import SHORT_SECONDS, as_one_of_many, one_of_many
 from support.fake_clock import FakeClock
 
 KEEPS_IT = """
@@ -63,10 +57,10 @@ def test_the_wait_ends(tmp_path: Path) -> None:
     assert clock.monotonic_seconds() == pytest.approx(LOCK_SECONDS, abs=0.1)
 
 
-def test_short_waits_are_short_altogether(tmp_path: Path) -> None:
+def test_one_of_many_are_short_altogether(tmp_path: Path) -> None:
     """However many locks of a stream are kept; one that is free is taken at once, also when no patience is left."""
     clock = FakeClock()
-    with folder_lock(tmp_path, SYSTEM_CLOCK), short_waits():
+    with folder_lock(tmp_path, SYSTEM_CLOCK), one_of_many():
         for _ in range(20):
             with pytest.raises(UnavailableError, match="keeps this folder locked"):
                 hold(tmp_path, clock)
@@ -81,7 +75,7 @@ def test_patience_is_of_one_look_and_of_its_thread(tmp_path: Path) -> None:
         for _ in range(2):
             clock = FakeClock()
             with pytest.raises(UnavailableError) as caught:
-                with_short_waits(hold, tmp_path, clock)
+                as_one_of_many(hold, tmp_path, clock)
             assert caught.value.context["waited_seconds"] == SHORT_SECONDS
         with pytest.raises(UnavailableError) as caught:
             hold(tmp_path, clock)
@@ -95,7 +89,7 @@ def test_another_process_that_keeps_a_lock_is_named(tmp_path: Path) -> None:
         assert keeper.stdout is not None
         assert keeper.stdout.readline() == b"held\n"
         with pytest.raises(UnavailableError) as caught:
-            with_short_waits(hold, tmp_path, FakeClock())
+            as_one_of_many(hold, tmp_path, FakeClock())
         assert keeper.stdin is not None
         keeper.stdin.close()
     assert caught.value.context["held_by"] == f"process {keeper.pid}"

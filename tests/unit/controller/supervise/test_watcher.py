@@ -19,9 +19,10 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.retention import RetentionPolicy
-from airflow_streamstate.store.folder_lock import SHORT_SECONDS, folder_lock
+from airflow_streamstate.store.folder_lock import folder_lock
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.patience import MOST_EVENTS, SHORT_SECONDS
 from support.checkpoints import HookedStore
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
@@ -273,3 +274,46 @@ def test_a_stream_whose_lock_is_kept_holds_up_no_other(tmp_path: Path) -> None:
     stage.clock.advance(2.0)
     watcher.tick()
     assert [(line.stream_id, line.sight) for line in lines[3:5]] == [("aa", "recorded"), ("bb", "recorded")]
+
+
+def junk_events(stage: Stage, stream_id: str, count: int) -> None:
+    """Objects with the keys of events, as a driver may write them without end."""
+    for number in range(10, 10 + count):
+        stage.store.put(layout.event_key(stream_id, "d-0001", number), b"{}")
+
+
+def test_a_stream_of_too_many_events_holds_up_no_other_and_nothing_is_done_by_a_part(tmp_path: Path) -> None:
+    """A look reads a part of them, and says how many are left; once all are read the stream is as any other."""
+    stage = Stage(tmp_path)
+    for name in ("aa", "zz"):
+        stage.deploy(stream_id=name, restart_policy={"on_failure": "restart"})
+    stage.launcher.states[launch_key_for("d-0001", 1)] = "gone"
+    junk_events(stage, "aa", 2 * MOST_EVENTS + 10)
+    plan, lines = FaultPlan(), list[Line]()
+    home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
+    watcher = Controller(home, stage.launcher, stage.clock, "watcher").watcher(lines.append)
+    said = []
+    for _ in range(3):
+        plan.calls.clear()
+        watcher.tick()
+        assert sum(call.method == "get" for call in plan.calls) < MOST_EVENTS + 50
+        said.append([(line.stream_id, line.sight) for line in lines])
+        lines.clear()
+    assert said == [[("aa", "unreadable"), ("zz", "recorded")], [("aa", "unreadable")], [("aa", "recorded")]]
+    assert stage.home.control("aa").need_register().value.restarts is not None
+
+
+def test_what_is_left_of_too_many_events_is_said(tmp_path: Path) -> None:
+    """And a single pass, which has no next look, reads them all."""
+    stage = Stage(tmp_path)
+    stage.deploy(restart_policy={"on_failure": "restart"})
+    stage.end(state="gone")
+    junk_events(stage, STREAM, 2 * MOST_EVENTS)
+    lines: list[Line] = []
+    stage.another_controller("watcher").watcher(lines.append).tick()
+    (line,) = lines
+    assert "this stream has more events than one look reads, and nothing is done until all are read" in line.text
+    assert f"not_read_yet={MOST_EVENTS}" in line.text
+    stage.another_controller("once").watcher(lines.append, trusts_clocks=True).tick()
+    assert [one.sight for one in lines[1:]] == ["recorded"]
+    assert stage.another_controller("shell").status(STREAM).state == "failed"
