@@ -53,6 +53,7 @@ Target = DeclaredStream | StreamDifference
 Say = Callable[[str, str], None]
 """Told a stream and one line about it."""
 Result = Literal["done", "unchanged", "refused", "failed", "not begun"]
+_MOST_LOOKS = 5
 _MOST_TRIES = 1_000
 
 
@@ -471,10 +472,25 @@ class _OneStream:
         self._stream_id = declared.stream_id
         compared = (terms.compared or {}).get(self._stream_id)
         self._before = compared if is_tried_again else None
+        self._attempt = 0
 
     def difference(self) -> StreamDifference:
-        """How it differs now."""
-        return compare(self._controller, self._declared, tries_again=self._terms.tries_again)
+        """How it differs now; of one attempt, so that what follows from it is the same for two callers at once."""
+        for _ in range(_MOST_LOOKS):
+            attempt = self._attempt_now()
+            found = compare(self._controller, self._declared, tries_again=self._terms.tries_again)
+            if attempt == self._attempt_now():
+                break
+        self._attempt = attempt
+        return found
+
+    def _attempt_now(self) -> int:
+        home = self._controller.home
+        try:
+            stored = home.control(self._stream_id).register() if home.is_there() else None
+        except DataError:
+            return 0  # the comparison says so
+        return 0 if stored is None else stored.value.attempt
 
     def made(self, found: StreamDifference) -> Applied | UnderWay:
         """What became of it, or what it waits for. Raises StreamStateError."""
@@ -490,7 +506,7 @@ class _OneStream:
         if found.step in ("upgrade", "rescale"):
             return self._upgraded(found)
         if found.step == "deploy":
-            return self._deployed()
+            return self._deployed(found)
         if found.step == "resume":
             return self._resumed(found)
         if found.step == "stop":
@@ -613,27 +629,26 @@ class _OneStream:
                 return request_id, view
         raise ConflictError("this change was tried too often", stream_id=self._stream_id, tries=_MOST_TRIES)
 
-    def _deployed(self) -> UnderWay:
-        request = deploy_request(self._declared, self._controller.home.home.uri, self._deploy_id())
+    def _deployed(self, found: StreamDifference) -> UnderWay:
+        request = deploy_request(self._declared, self._controller.home.home.uri, self._deploy_id(found))
         view = self._controller.deploy(request)
         return self._started("deploy", view.deployment_id)
 
-    def _deploy_id(self) -> str:
-        """The same for every try to follow the current deployment by this declaration."""
+    def _deploy_id(self, found: StreamDifference) -> str:
+        """The same for every try to follow the deployment that was compared by this declaration: where another caller
+        has made it since, this one finds it."""
         home = self._controller.home
         stored = home.control(self._stream_id).register() if home.is_there() else None
-        register = None if stored is None else stored.value
+        intent = None if stored is None else stored.value.intent
         digest = _digest(self._declared)
-        first = f"apply-{digest}-{register.deployment_id if register and register.deployment_id else 'first'}"
-        if register is None or register.intent is None:
-            return first
-        return register.intent.request_id if register.intent.request_id.startswith(f"apply-{digest}-") else first
+        if intent is not None and intent.request_id.startswith(f"apply-{digest}-"):
+            return intent.request_id
+        return f"apply-{digest}-{found.deployment_id or 'first'}"
 
     def _resumed(self, found: StreamDifference) -> UnderWay:
         self._set_rules()
-        attempt = self._controller.status(self._stream_id).attempt
         # One that was recorded and not launched is the attempt that follows.
-        attempt -= found.state == "launching"
+        attempt = self._attempt - (found.state == "launching")
         view = self._controller.resume(
             self._stream_id,
             # Two calls at once resume it once.

@@ -16,6 +16,8 @@ import yaml
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms
+from airflow_streamstate.declarations.reading import read_streams
 from airflow_streamstate.protocol.alerts import AlertRules
 from support.scripted_driver import script
 from support.scripted_stream import ScriptedAttempt
@@ -171,6 +173,37 @@ def test_two_applies_at_once_are_one_change(desk: Desk) -> None:
         assert [process.returncode for process in shells] == [0, 0], said
         assert {one["deployment_id"] for (one,) in said} == {f"d-{number:04d}"}
     assert shell("status", STREAM, "--json").json["deployment_id"] == "d-0002"
+
+
+def applied_after_another(folder: Path) -> Applied:
+    """What becomes of an ``apply`` that has compared the stream before another one changes it, and acts after that."""
+    session, others = ShellSession.of(os.environ, as_json=True), list[int]()
+
+    def say(_stream_id: str, _line: str) -> None:
+        if not others:
+            others.append(-1)
+            others[0] = applied(folder)[0].status
+
+    (found,) = Applying(session.controller, session.clock, say).apply(
+        read_streams([folder], None).need_all(), ApplyTerms()
+    )
+    assert others == [0]
+    return found
+
+
+def test_an_apply_finds_what_another_has_made_since_it_compared(desk: Desk) -> None:
+    """A deploy, an upgrade, a resume: each is one change, and both end well (Laws 2, 4)."""
+    folder = declare(desk, STREAM, "proves")
+    found = applied_after_another(folder)
+    assert (found.step, found.result, found.deployment_id) == ("deploy", "done", "d-0001"), found
+    declare(desk, STREAM, "proves", conf={"spark.x": "1"})
+    found = applied_after_another(folder)
+    assert (found.step, found.result, found.deployment_id) == ("upgrade", "done", "d-0002"), found
+    assert shell("stop", STREAM).status == 0
+    found = applied_after_another(folder)
+    assert (found.step, found.result, found.deployment_id) == ("resume", "done", "d-0002"), found
+    status = shell("status", STREAM, "--json").json
+    assert (status["deployment_id"], status["attempt"]) == ("d-0002", 2)
 
 
 def test_a_driver_that_was_launched_is_waited_for(desk: Desk) -> None:
