@@ -115,6 +115,8 @@ NEEDS = {
     "a query with as many batches, or a version with the same rows": (
         r"^(replay flights .*(--batch 812|--last 10)|plan flights .*--fail-on-changed-rows)"
     ),
+    "files that were moved (test_moved_sources.py)": r"--move-source",
+    "a signing key (test_signing.py)": r"^home sign",
     "a third version, or a sink of a foreachBatch": r"^rollback flights --(snapshot|strategy)",
 }
 """What the other lines need that this life has not; the tests of those verbs have it."""
