@@ -117,5 +117,6 @@ def main(argv: list[str]) -> int:
             return 0
         if "late" in words and attempt.batch_id is None and time.monotonic() - began > LATE_SECONDS:  # noqa: TID251
             attempt.proves(3)
+        attempt.lives_on()
         time.sleep(0.05)  # noqa: TID251
     return 1

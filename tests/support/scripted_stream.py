@@ -42,6 +42,7 @@ from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import S3Options, StoreOptions
 from support.scripted_driver import END_OFFSET, STREAM_STATE_ROWS, WATERMARK_TEXT
 
+BEAT_SECONDS = 10.0
 QUERY = "delays"
 QUERY_ID = "859f4a6f-435c-47ba-9a05-e59c7df04d99"
 
@@ -130,6 +131,7 @@ class ScriptedAttempt:
         self.clock = clock
         self.pid = pid
         self.batch_id: int | None = None
+        self._beaten_at_seconds = clock.monotonic_seconds()
 
     @classmethod
     def of_driver(cls, config: Mapping[str, Any], pid: int) -> ScriptedAttempt:
@@ -249,6 +251,16 @@ class ScriptedAttempt:
         moment = at or self.clock.now()
         query = QueryBeat(self.batch_id, None if self.batch_id is None else moment, is_active=True, **said)
         self.control.put_heartbeat(Heartbeat(self.stream_id, self.deployment_id, self.attempt, moment, {QUERY: query}))
+
+    def lives_on(self) -> None:
+        """Its last sign of life again, of now, every BEAT_SECONDS: without one for a minute it counts as silent."""
+        now = self.clock.monotonic_seconds()
+        if now - self._beaten_at_seconds < BEAT_SECONDS:
+            return
+        self._beaten_at_seconds = now
+        last = self.control.heartbeat(self.deployment_id)
+        if last is not None and last.attempt == self.attempt:
+            self.control.put_heartbeat(replace(last, at=self.clock.now()))
 
     def accepted(self, command: Command, number: int = 1) -> None:
         """It obeys a command."""
