@@ -540,14 +540,16 @@ def redacted_event(seen: Observation, event: AnyEvent) -> AnyEvent:
 
 
 def _unreadable(seen: Observation, slots: Sequence[CommandSlot]) -> dict[str, str]:
-    """What is wrong with each object of the deployment that cannot be read, by its key (Law 7); of many, the first."""
-    bad = [(slot.key, slot.problem) for slot in slots if slot.problem is not None]
-    bad += [
+    """What is wrong with each object of the deployment that cannot be read, by its key (Law 7): its events first, then
+    its commands; of many of a kind the first ones."""
+    events = (
         (layout.event_key(seen.stream_id, seen.deployment_id, one.number), one.problem)
-        for one in islice((each for each in seen.events if each.problem is not None), MOST_UNREADABLE)
+        for one in seen.events
         if one.problem is not None
-    ]
-    return {key: str(problem.context.get("reason") or problem.message) for key, problem in bad[:MOST_UNREADABLE]}
+    )
+    commands = ((slot.key, slot.problem) for slot in slots if slot.problem is not None)
+    bad = (*islice(events, MOST_UNREADABLE), *islice(commands, MOST_UNREADABLE))
+    return {key: str(problem.context.get("reason") or problem.message) for key, problem in bad}
 
 
 def _describe_failure(seen: Observation, state: State, why: str) -> tuple[str, str]:
