@@ -18,6 +18,7 @@ from airflow_streamstate.errors import (
     ObjectExistsError,
     OutcomeUnknownError,
     SnapshotCorruptError,
+    StillReadingError,
     StreamStateError,
     UnavailableError,
     VersionConflictError,
@@ -32,6 +33,7 @@ ALL = [
 RETRIED = {
     UnavailableError,
     HomeAwayError,
+    StillReadingError,
     OutcomeUnknownError,
     DeadlineExceededError,
     DeploymentFailedError,
