@@ -131,6 +131,10 @@ class HomeNotFoundError(InvalidRequestError):
     """No home lies at this place: its disk is not mounted, it was moved or removed, or nothing was deployed yet."""
 
 
+class HomeFormatError(InvalidRequestError):
+    """Another version of this package wrote the home, in a format that this one does not read; nothing was changed."""
+
+
 class StoreRefusedError(InvalidRequestError):
     """The store denies access: no permission, no valid credentials, or no such bucket; nothing was changed."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_streamstate.alerts.deaths import NONE, Deaths
-from airflow_streamstate.controller.observe.caught_up import describe_behind, lags_of, query_caught_up
+from airflow_streamstate.controller.observe.caught_up import describe_behind, query_caught_up
 from airflow_streamstate.controller.observe.health import beats_of
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.pace import NOISE, left_at_least, paces_of
@@ -204,7 +204,7 @@ def _of_query(rules: AlertRules, sight: Sight, name: str, beat: QueryBeat) -> It
     if limit is not None and still is not None and still > max(limit, STILL_BATCHES * (beat.batch_seconds or 0.0)):
         yield from _if(rules, "no_commit", name, f"query {name} has committed nothing for {still:,.0f} s")
     if rules.lag_over is not None and max(_lag_of(beat).values(), default=0) > rules.lag_over:
-        text = f"query {name} is {describe_behind(lags_of(beat))}, and {rules.lag_over:,} at most"
+        text = f"query {name} is {describe_behind(beat.lags)}, and {rules.lag_over:,} at most"
         yield from _if(rules, "lag", name, text)
     behind = watermark_behind_seconds(sight, beat)
     limit = rules.watermark_behind_seconds
@@ -284,7 +284,7 @@ def _sample_of(beat: QueryBeat, at: datetime) -> GrowthSample:
 def _lag_of(beat: QueryBeat) -> dict[str, int]:
     """The smallest lag of the newest batches, by unit; a query that found no input has none."""
     found: dict[str, int] = {}
-    for lag in () if beat.is_idle else lags_of(beat):
+    for lag in () if beat.is_idle else beat.lags:
         left = left_at_least(lag)
         if left is not None:
             found[lag.unit] = found.get(lag.unit, 0) + left

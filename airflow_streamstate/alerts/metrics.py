@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.alerts.conditions import Sight, watermark_behind_seconds
 from airflow_streamstate.alerts.watch import AlertWatch, Watched
-from airflow_streamstate.controller.observe.caught_up import lags_of
 from airflow_streamstate.controller.observe.health import beats_of
 from airflow_streamstate.controller.observe.observation import ALIVE, STATE_TABLE
 from airflow_streamstate.controller.observe.restarting import gave_up_of
@@ -79,7 +78,7 @@ def _states(watched: Watched) -> Iterator[Sample]:
 
 def _lags(watched: Watched) -> Iterator[Sample]:
     for name, beat in _beats(watched).items():
-        for number, lag in enumerate(lags_of(beat)):
+        for number, lag in enumerate(beat.lags):
             if lag.behind is not None:
                 labels = (watched.sight.status.stream_id, name, str(number), lag.source, lag.unit)
                 yield labels, float(lag.behind)
@@ -320,7 +319,7 @@ def gauges(watched: Watched) -> Iterator[tuple[str, dict[str, str], float]]:
     for name, beat in itertools.islice(_beats(watched).items(), MOST_SERIES):
         tags = {"stream_id": stream_id, "query": _short(name)}
         behind: dict[str, int] = {}
-        for lag in lags_of(beat):
+        for lag in beat.lags:
             if lag.behind is not None:
                 behind[lag.unit] = behind.get(lag.unit, 0) + lag.behind
         for unit, left in behind.items():

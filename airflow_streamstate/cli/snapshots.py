@@ -31,7 +31,6 @@ from airflow_streamstate.controller.state_reader.verifying import verify_snapsho
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.manifest import QuerySnapshot
-from airflow_streamstate.snapshot.checksums import content_digest
 
 DRIVER_OPTIONS = {"deadline_seconds": "--deadline", "packages": "--packages", "conf": "--conf", "master": "--master"}
 
@@ -154,7 +153,7 @@ def snapshot_row(kept: KeptSnapshot) -> dict[str, object]:
         "last_known_good": kept.is_known_good,
         "leases": list(kept.leases),
         "request_id": manifest.request_id or None,
-        "content_digest": manifest.content_digest or content_digest(manifest.queries),
+        "content_digest": manifest.content_digest,
         "queries": {name: _position(query) for name, query in manifest.queries.items()},
     }
 

@@ -162,8 +162,6 @@ def out_of_date(request: SnapshotRequest, now: datetime, clock_skew_seconds: flo
 
     Compared to the millisecond, as times are on the wire; the time to live and the allowed skew themselves are good.
     """
-    if request.ttl_seconds is None:
-        return None
     age_seconds = (whole_milliseconds(now) - whole_milliseconds(request.requested_at)).total_seconds()
     if age_seconds > request.ttl_seconds:
         return f"it was asked {age_seconds:.3f} s ago, and its time to live is {request.ttl_seconds:g} s"

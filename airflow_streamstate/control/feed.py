@@ -1,8 +1,8 @@
 """The feed of a home: of which streams something was written, so that one listing finds the news of a thousand streams.
 
 Drivers and controllers append to it after the write itself. An entry says "look at this stream" and nothing else: what
-there is to see is in the stream's own objects. An entry may be missing (its writer died first, may not write there, or
-is of an earlier release), so a reader looks at each stream from time to time all the same.
+there is to see is in the stream's own objects. An entry may be missing (its writer died first, or may not write
+there), so a reader looks at each stream from time to time all the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Whether the home can be reached: asked before an absent object is believed, and before anything is written.
 
-A home that is unmounted, renamed, emptied or recreated answers as an empty one. Three things tell them apart: the
-home's record (``home.json``), which the first deploy creates; in homes of earlier releases, which lack it, a register
-or the record of a deployment; for a driver its own claim.
+A home that is unmounted, renamed, emptied or recreated answers as an empty one. Two things tell them apart: the home's
+record (``home.json``), which the first deploy creates before any other object; for a driver its own claim.
+
+The ``protocol`` of the home's record is that of the whole home. A home of another protocol is refused before anything
+else of it is read, and nothing is ever written there.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import (
     DataError,
     HomeAwayError,
+    HomeFormatError,
     HomeNotFoundError,
     ObjectExistsError,
     ObjectMissingError,
     OutcomeUnknownError,
     StoreRefusedError,
     StreamStateError,
+    UnsupportedVersionError,
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
@@ -27,6 +31,7 @@ from airflow_streamstate.protocol.codec import Message, encoded, from_bytes, fro
 from airflow_streamstate.protocol.ids import is_deployment_id, is_id
 from airflow_streamstate.protocol.records import Claim, HomeRecord
 from airflow_streamstate.protocol.signing import SigningKeys
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject, bounded_get
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.transfer import keys_below
@@ -64,6 +69,7 @@ class HomePresence:
         self._claim: Claim | None = None
         self._home_id: str | None = None
         self._has_written = is_expected
+        self._is_readable = False
         self._fresh_seconds = 0.0 if isinstance(home, LocalStore) else SEEN_SECONDS
         self._seen_at_seconds: float | None = None
 
@@ -102,6 +108,7 @@ class HomePresence:
         """Look whether the home is there.
 
         Raises:
+            HomeFormatError: it is, and is not read by this version.
             HomeAwayError: it was there before, and the store denies access now.
             UnavailableError, StoreRefusedError: the store does not answer.
         """
@@ -117,12 +124,25 @@ class HomePresence:
         """Check that the home is there.
 
         Raises:
+            HomeFormatError: it is, and is not read by this version.
             HomeAwayError: it is not, and was before; or another home lies there.
             HomeNotFoundError: it is not, and this process has never seen it.
             UnavailableError, StoreRefusedError: the store does not answer.
         """
         if not self.is_there():
             raise self._absent()
+
+    def need_readable(self) -> None:
+        """Check once that this version reads the home, before anything of it is read or written.
+
+        Raises:
+            HomeFormatError: it does not.
+            UnavailableError, StoreRefusedError: the store does not answer.
+        """
+        if self._is_readable or self._is_bound or self._is_open:
+            return
+        with self.known():
+            self._look()
 
     def need_seen(self) -> None:
         """Check that the home is there, or was some seconds ago: before each write; raises as ``need``."""
@@ -142,21 +162,21 @@ class HomePresence:
             self.need()
 
     def begin(self, created_by: str, *, has_stream: bool = False) -> None:
-        """Make this store a home if it is none, and write its record if it lacks one.
+        """Make this store a home if it is none.
 
         Args:
             has_stream: a stream was read in it, so it must exist.
 
         Raises:
+            HomeFormatError: it is one that this version does not read.
             HomeAwayError, HomeNotFoundError: it was there before, and is not any more.
             UnavailableError, OutcomeUnknownError, StoreRefusedError: it cannot be written.
         """
         self._is_open = False
-        if self.record_id() is None:
-            if not self._has_stream():
-                self.refuse_to_begin(has_stream=has_stream)
-                if isinstance(self.home, LocalStore):
-                    self.home.make_root()
+        if not self._look():
+            self.refuse_to_begin(has_stream=has_stream)
+            if isinstance(self.home, LocalStore):
+                self.home.make_root()
             key = layout.home_key()
             plain = to_json(HomeRecord(self.clock.new_uuid(), self.clock.now(), created_by))
             try:
@@ -166,15 +186,6 @@ class HomePresence:
                     raise
             self.note_written()
         self.note_seen()
-
-    def complete(self, created_by: str) -> None:
-        """Write the record that a home of an earlier release lacks; raises as ``need`` and ``begin``."""
-        if self.record_id() is not None:
-            self.note_seen()
-        elif self._has_stream():
-            self.begin(created_by)
-        else:
-            raise self._absent()
 
     def refuse_to_begin(self, *, has_stream: bool = False) -> None:
         """Refuse to create a home in the place of one that existed before.
@@ -187,26 +198,39 @@ class HomePresence:
             raise self._absent()
 
     def record_id(self) -> str | None:
-        """The id in the home's record; None where there is none."""
+        """The id in the home's record; None where there is none. Raises HomeFormatError."""
         try:
             return self.identity()
         except DataError:
             return _UNREADABLE
 
     def identity(self) -> str | None:
-        """As ``record_id``; raises DataError where the record cannot be read or believed."""
+        """As ``record_id``; raises DataError, too, where the record cannot be read or believed."""
         key = layout.home_key()
         stored = bounded_get(self.home, key, Message.most_bytes)
         if stored is None:
             return None
         plain = object_in(stored.body, key=key)
+        try:
+            home_id = from_json(plain, key=key, expected=HomeRecord).home_id
+        except UnsupportedVersionError:
+            raise HomeFormatError(
+                "this home was written by another version of airflow-streamstate, and this one does not read it",
+                home=self.home.uri,
+                protocol=plain.get("protocol"),
+                own_protocols=f"{OLDEST_PROTOCOL}..{NEWEST_PROTOCOL}",
+                next_step="Use the version that wrote it, or give another home (--home); nothing in it was changed.",
+            ) from None
         if self._keys is not None:
             self._keys.check(key, plain)
-        return from_json(plain, key=key, expected=HomeRecord).home_id
+        return home_id
 
     def has_own_record(self) -> bool:
         """Whether the record of the home is the one that ``bind`` has seen; False where that saw none."""
-        return self._home_id is not None and self.record_id() == self._home_id
+        try:
+            return self._home_id is not None and self.record_id() == self._home_id
+        except HomeFormatError:
+            return False
 
     def has_own_claim(self) -> bool:
         """Whether this driver's claim is in the home; a damaged claim is not another driver's and counts as its own
@@ -245,13 +269,16 @@ class HomePresence:
     def _look(self) -> bool:
         if self._is_bound:
             return self.has_own_record() or self.has_own_claim()
-        return self.record_id() is not None or self._has_stream()
+        if self.record_id() is not None:
+            self._is_readable = True
+            return True
+        if self._has_stream():
+            raise self._without_record()
+        return False
 
     def _has_stream(self) -> bool:
-        """Whether a stream is here, as earlier releases left it. Folders without a deployment's record do not count:
-        Spark
-        recreates them where a checkpoint was.
-        """
+        """Whether a stream is here. Folders without a deployment's record do not count: Spark recreates them where a
+        checkpoint was."""
         for stream_id in filter(is_id, self.home.list_folders("")):
             if self.home.head(layout.register_key(stream_id)) is not None:
                 return True
@@ -259,6 +286,17 @@ class HomePresence:
             if any(self.home.head(layout.spec_key(stream_id, name)) is not None for name in names):
                 return True
         return False
+
+    def _without_record(self) -> HomeFormatError:
+        record = HomeRecord(self.clock.new_uuid(), self.clock.now(), "written by hand")
+        return HomeFormatError(
+            "this home has streams and no record, so it is not known which version of airflow-streamstate wrote it",
+            home=self.home.uri,
+            key=layout.home_key(),
+            record=encoded(to_json(record)).decode(),
+            next_step=f"Restore {layout.home_key()} from a copy of the home; without one, write to it what is shown as"
+            " record. Or give another home (--home). Nothing in it was changed.",
+        )
 
     def _absent(self) -> StreamStateError:
         if self._is_known:
@@ -367,6 +405,7 @@ class GuardedHome:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
+        self._presence.need_readable()
         try:
             yield
         except StoreRefusedError:
@@ -376,6 +415,7 @@ class GuardedHome:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        self._presence.need_readable()
         self._presence.need_seen()
         try:
             yield

@@ -227,8 +227,7 @@ class UpgradeJournal:
         if lease is None:
             until_at = last.taken_at + timedelta(seconds=LEASE_SECONDS)
             return Owner(last.taken_by, last.write_id, until_at, LEASE_SECONDS)
-        seconds = LEASE_SECONDS if lease.seconds is None else lease.seconds
-        return Owner(lease.held_by, lease.write_id, lease.until_at, seconds)
+        return Owner(lease.held_by, lease.write_id, lease.until_at, lease.seconds)
 
     def waits_for_a_person(self, state: UpgradeState) -> bool:
         """Whether nothing happens until a person approves or rejects the plan, or cancels."""

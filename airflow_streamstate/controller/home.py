@@ -252,20 +252,17 @@ class Home:
 
     def begin(self, requested_by: str, *, has_stream: bool = False) -> None:
         """Make this store a home unless it is one. Only what creates a stream calls this: deploy, adoption and
-        restoration. A home of an earlier release gets the record that it lacks.
+        restoration.
 
         Args:
             has_stream: the caller has read a stream in it, so the home must be there.
 
         Raises:
+            HomeFormatError: this version does not read it.
             HomeAwayError, HomeNotFoundError: the home was there before, and is gone.
             StreamStateError: the record cannot be written.
         """
         self.presence.begin(requested_by, has_stream=has_stream)
-
-    def complete_record(self) -> None:
-        """Give a home of an earlier release the record by which drivers know it. Raises as ``HomePresence.need``."""
-        self.presence.complete("")
 
     def stream_ids(self, known: Collection[str] = ()) -> list[str]:
         """The streams of this home, sorted.
@@ -275,7 +272,9 @@ class Home:
 
         Raises:
             HomeNotFoundError, HomeAwayError: there is no home.
+            HomeFormatError: this version does not read it.
         """
+        self.presence.need_readable()
         folders = [name for name in self.home.list_folders("") if is_stream_id(name)]
         names = [name for name in folders if name in known or self._is_stream(name)]
         if not names:

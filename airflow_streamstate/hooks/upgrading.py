@@ -88,7 +88,7 @@ def stands_for_nothing(controller: Controller, view: UpgradeView) -> bool:
     cancellation = UpgradeJournal(controller.home.control(view.stream_id)).cancellation(view.upgrade_id)
     if cancellation is None:
         return False
-    # After its stop an upgrade ends by its own steps, whatever an earlier release recorded of its task.
+    # A version that had failed before this was recorded was tried.
     is_gone = cancellation.reason in (ABANDONED, LOST_CLAIM) and (view.outcome == "refused" or view.is_cancelled)
     return is_gone or cancellation.reason == TASK_ENDED
 

@@ -35,13 +35,6 @@ class Message:
     """A larger object is malformed, and is not read."""
     is_digested: ClassVar[bool] = False
     is_signed: ClassVar[bool] = False
-    readable_protocol: ClassVar[int] = NEWEST_PROTOCOL
-    """The newest version in which this package can read it."""
-
-    @property
-    def needed_protocol(self) -> int:
-        """The lowest version that may be written for this message: an older reader would misread it."""
-        return OLDEST_PROTOCOL
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -80,7 +73,7 @@ def encoded(plain: Mapping[str, object]) -> bytes:
 
 def to_json(value: Message, protocol: int = NEWEST_PROTOCOL) -> dict[str, object]:
     """The message as a plain JSON object, with its ``kind`` and ``protocol``, and its ``digest`` where it has one."""
-    plain = {"kind": value.kind, "protocol": max(protocol, value.needed_protocol), **fields_json(value)}
+    plain = {"kind": value.kind, "protocol": protocol, **fields_json(value)}
     return {**plain, DIGEST: digest_of(plain)} if value.is_digested else plain
 
 
@@ -184,20 +177,19 @@ def from_json(
     if isinstance(protocol, bool) or not isinstance(protocol, int):
         raise _malformed(key, "no protocol version")
     cls = _KINDS.get(str(raw.get("kind")))
-    newest = NEWEST_PROTOCOL if cls is None else cls.readable_protocol
-    if not OLDEST_PROTOCOL <= protocol <= newest:
+    if not OLDEST_PROTOCOL <= protocol <= NEWEST_PROTOCOL:
         raise UnsupportedVersionError(
             "this object was written in a protocol version that is not known here",
             key=key,
             protocol=protocol,
-            own_protocols=f"{OLDEST_PROTOCOL}..{newest}",
-            next_step="Use a release of airflow-streamstate that knows it.",
+            own_protocols=f"{OLDEST_PROTOCOL}..{NEWEST_PROTOCOL}",
+            next_step="Use the release of airflow-streamstate that wrote it.",
         )
     if cls is None or not issubclass(cls, classes):
         names = "|".join(sorted(c.kind for c in classes if c.kind) or ["a known kind"])
         raise _malformed(key, f"kind {str(raw.get('kind'))[:60]!r} where {names} belongs")
     try:
-        if cls.is_digested and DIGEST in raw and raw[DIGEST] != digest_of(raw):
+        if cls.is_digested and raw.get(DIGEST) != digest_of(raw):
             raise FieldError("its digest does not match: it was altered")
         return read_fields(cls, raw)
     except FieldError as error:

@@ -77,12 +77,12 @@ class DrainNotification(Command):
 
     Attributes:
         mode, rehearse, discard_state, on_deadline, flush_within_seconds, on_flush_deadline, leave_queries: as in
-            ``DrainTerms``; a notification from before there were rehearsals asks for none.
+            ``DrainTerms``.
         batches_by_at: deadline for the batches in flight; None for no limit.
     """
 
+    rehearse: bool
     mode: DrainMode = "default"
-    rehearse: bool = False
     discard_state: bool = False
     batches_by_at: datetime | None = None
     on_deadline: OnDrainDeadline = "fail"
@@ -129,16 +129,15 @@ class SnapshotRequest(Command):
     """Keep a committed batch of every query while the deployment runs on. It holds for one attempt.
 
     Attributes:
-        request_id: over all attempts and deployments, one id is one snapshot. "" in older requests: ``command_id``
-            stands for it.
+        request_id: over all attempts and deployments, one id is one snapshot.
         ttl_seconds: the agent ignores a request that is older than this by its ``requested_at``, or dated in the future
-            beyond the allowed skew. None in older requests, whose date means nothing.
+            beyond the allowed skew.
         consistent: as in ``SnapshotTerms``.
     """
 
     attempt: Attempt
-    request_id: str = ""
-    ttl_seconds: Seconds | None = None
+    request_id: str
+    ttl_seconds: Seconds
     consistent: bool = False
 
 

@@ -87,7 +87,7 @@ class Downtime:
         marks: the known moments, in the order of ``PHASES``.
         state_load_ms: as in ``FirstBatch``.
         has_ended: the new deployment has committed, even if the time is unknown: Spark has removed its first commit,
-            and an older agent did not keep the time.
+            and no heartbeat has it.
     """
 
     query_name: QueryName

@@ -295,7 +295,7 @@ class Failed(Event):
         traceback: the script's own, its last 8,000 characters.
         query_name: "" where no query caused it.
         explanation: the same in one sentence with the next step, where a source's connector knows it; else "".
-        cause: the last line of the script's own traceback, or what Spark says was the cause; "" from older agents.
+        cause: the last line of the script's own traceback, or what Spark says was the cause; "" where the error is all.
         is_refusal: the driver refused what the script asks for, so that the same version always fails again.
         refuses_start: it refused a start that would lose, double or mix rows.
         next_step: what to do about that, a whole sentence; "" where the error says it.

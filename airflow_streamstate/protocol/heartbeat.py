@@ -71,7 +71,7 @@ class SourceLag:
             shrink, or was not observed for long enough.
         since_snapshot: what was read since the newest snapshot, in ``since_snapshot_unit``; None where unknown.
         untold: why ``behind`` is None; else "".
-        trend: over the last batches; None before there were two, and from older drivers.
+        trend: over the last batches; None before there were two.
     """
 
     source: str
@@ -95,9 +95,8 @@ class QueryBeat:
         state_rows: rows in its state; None before the first progress.
         watermark_at: its event-time watermark; None for none.
         skipped_batches: batches of this attempt that moved offsets and read nothing (``BatchesSkipped``).
-        rows_behind, rows_behind_at: rows that its sources have after its last committed batch, and when the agent asked
-            them; None where unknown.
-        lags, lags_at: the same for each source, in its own unit; empty before the first look.
+        rows_behind: rows that its sources have after its last committed batch; None where unknown.
+        lags, lags_at: the same for each source, in its own unit, and when the agent asked; empty before the first look.
         is_idle: its newest trigger found no input.
         snapshot_id: the newest snapshot that has it, at ``lags_at``; None for none.
         batches_since_snapshot: committed batches after that; None for no snapshot.
@@ -121,7 +120,6 @@ class QueryBeat:
     processed_rows_per_second: float | None = None
     skipped_batches: int = 0
     rows_behind: int | None = None
-    rows_behind_at: datetime | None = None
     lags: tuple[SourceLag, ...] = ()
     lags_at: datetime | None = None
     is_idle: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import (
@@ -23,7 +22,6 @@ from airflow_streamstate.protocol.fields import (
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.layout import deployment_of_place
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
-from airflow_streamstate.protocol.version import OLDEST_PROTOCOL, PLACED_PROTOCOL
 
 MOST_BYTES = 64 << 20
 """Some 300,000 files."""
@@ -91,13 +89,12 @@ class SnapshotManifest(SnapshotSlot):
         snapshot_kind: ``live``, ``stopped``, ``pre-drain`` (with state) or ``drained`` (positions only).
         taken_by: ``agent`` or ``controller``.
         command_id, request_id: of the command that asked; "" for none.
-        content_digest: sha256 over positions and items, equal for two snapshots of one position; "" in older manifests.
+        content_digest: sha256 over positions and items, equal for two snapshots of one position.
         take: which try of this snapshot its data are of, from 1.
         data_uri: the place of its files, under the keys of a home; "" for the store of the checkpoints.
     """
 
     is_digested = True
-    readable_protocol: ClassVar[int] = PLACED_PROTOCOL
 
     snapshot_id: SnapshotId
     snapshot_kind: SnapshotKind
@@ -109,17 +106,12 @@ class SnapshotManifest(SnapshotSlot):
     taken_by: str
     queries: Mapping[QueryName, QuerySnapshot]
     write_id: str
+    content_digest: str
     spark_version: str = ""
     command_id: str = ""
     request_id: str = ""
-    content_digest: str = ""
     take: Count = 1
     data_uri: Word = ""
-
-    @property
-    def needed_protocol(self) -> int:
-        """Higher where an earlier release would look for the files in the wrong place."""
-        return PLACED_PROTOCOL if self.data_uri or self.refers_to_checkpoints else OLDEST_PROTOCOL
 
     @property
     def refers_to_checkpoints(self) -> bool:

@@ -26,7 +26,6 @@ from airflow_streamstate.protocol.fields import (
     Word,
 )
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.version import OLDEST_PROTOCOL, PINNED_PROTOCOL
 
 
 @message
@@ -34,7 +33,7 @@ from airflow_streamstate.protocol.version import OLDEST_PROTOCOL, PINNED_PROTOCO
 class HomeRecord(Message):
     """Tells a home that cannot be reached from one that lacks an object.
 
-    The first deploy creates it before any other object of a home; homes of earlier releases get it at the next launch.
+    The first deploy creates it before any other object of a home. Its ``protocol`` is that of the whole home.
 
     Attributes:
         home_id: a uuid; another one is another home, whatever its URI.
@@ -168,13 +167,10 @@ class DeploymentSpec(Message):
         master: Spark's master URL; "" for that of ``spark_conn_id``, or for the default of ``launcher``.
         conf: Spark's configuration, as given; references as in ``arguments``.
         py_files, files: more artifacts.
-        jars: artifacts, or URIs with a scheme, word for word; in the records of older releases absolute paths of the
-            machine that deployed it, too.
+        jars: artifacts, or URIs with a scheme, word for word.
         modules: what the script imports from its own folder.
-        script_path: where the script lay when it was deployed, absolute: its ``__file__``. "" for where it is placed,
-            as in the records of older releases.
-        working_folder: the current folder of its drivers, absolute; "" for that of the process that launches them, as
-            in the records of older releases.
+        script_path: where the script lay when it was deployed, absolute: its ``__file__``. "" for where it is placed.
+        working_folder: the current folder of its drivers, absolute; "" for that of their launch.
         packages: Maven coordinates.
         spark_conn_id: the Airflow connection whose spark-submit launches it; None for the local one.
         code_digest: one sha256 over application, modules, py-files, files, jars, arguments, conf, environment, packages
@@ -191,8 +187,6 @@ class DeploymentSpec(Message):
     """
 
     is_signed: ClassVar[bool] = True
-
-    readable_protocol: ClassVar[int] = PINNED_PROTOCOL
 
     stream_id: StreamId
     deployment_id: RunId
@@ -224,11 +218,6 @@ class DeploymentSpec(Message):
     script_path: Word = ""
     working_folder: Word = ""
     launcher: LauncherChoice | None = None
-
-    @property
-    def needed_protocol(self) -> int:
-        """Higher where an earlier release would start a driver without a file that it needs."""
-        return PINNED_PROTOCOL if self._pinned_jars or self._python_env else OLDEST_PROTOCOL
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -335,7 +324,7 @@ class RequestRecord(Message):
         request_digest: sha256 over what was asked; the same request id with another digest is a conflict.
         deployment_id: the deployment it is about; of a snapshot the first one that was asked.
         command_id: the command it became, of a snapshot the first one; None for none.
-        snapshot: the request for a snapshot; None for any other verb, and in older records.
+        snapshot: the request for a snapshot; None for any other verb.
     """
 
     is_signed: ClassVar[bool] = True
@@ -371,6 +360,6 @@ class LaunchRecord(Message):
     data: Facts
     log_path: Word
     launched_at: datetime
-    write_id: str = ""
+    write_id: str
     facts: Mapping[str, str] = field(default_factory=dict)
     rehearsal_id: RehearsalIdOrNone = ""

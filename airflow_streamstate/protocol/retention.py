@@ -157,7 +157,7 @@ class PendingDeletion:
     Attributes:
         condemned_at: when that was decided.
         take: its data up to this take are removed.
-        data_uri: of the place of its data; "" for beside the checkpoints, or unknown from an earlier release.
+        data_uri: of the place of its data; "" for beside the checkpoints.
     """
 
     condemned_at: datetime
@@ -204,7 +204,7 @@ class RetentionRegister(Message):
         known_good: None where none has been healthy yet.
         settled: of beginnings whose evidence is gone; None for none.
         places: URIs at which data of snapshots may lie, beside the store of the checkpoints.
-        last_prune: by the recorded policy; None for none. A driver of an earlier release drops it.
+        last_prune: by the recorded policy; None for none.
     """
 
     stream_id: StreamId

@@ -90,7 +90,7 @@ class StreamCursor:
                 tuple(map(str, raw["told"])),
                 tuple(map(str, raw["upgrades"])),
                 None if at is None else parse_time(at),
-                tuple(map(str, raw.get("alerts", ()))),
+                tuple(map(str, raw["alerts"])),
             )
         except (KeyError, TypeError, ValueError) as problem:
             raise ValueError(f"no cursor of stream events: {problem!r}") from None

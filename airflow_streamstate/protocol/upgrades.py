@@ -251,4 +251,4 @@ class UpgradeLease(Message):
     held_by: str
     until_at: datetime
     write_id: str
-    seconds: Seconds | None = None
+    seconds: Seconds

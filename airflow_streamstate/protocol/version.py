@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from airflow_streamstate.errors import UnsupportedVersionError
 
-OLDEST_PROTOCOL = 1
-NEWEST_PROTOCOL = 1
-PLACED_PROTOCOL = 2
-"""Only for manifests whose files are not where earlier releases look for them: those releases refuse them."""
-PINNED_PROTOCOL = 2
-"""Only for specs with pinned jars or a pinned Python environment, which earlier releases would not bring to drivers."""
+OLDEST_PROTOCOL = 3
+"""1 and 2 were those of checkouts before the first release, and are not read."""
+NEWEST_PROTOCOL = 3
 
 
 def version_for(claim_oldest: int, claim_newest: int) -> int:

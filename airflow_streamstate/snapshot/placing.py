@@ -147,8 +147,6 @@ class SnapshotPlaces:
                 found = noted
             except ObjectExistsError:
                 found = self._record(store, control.stream_id)
-        elif noted is None and found.home_uri == control.home.uri and uri in known_places(control):
-            noted = _note(control, uri, found)  # claimed by a release that wrote no note
         if found is not None and (noted is None or noted.write_id != found.write_id):
             raise _of_another_home(control, uri, found)
         beside = self._record(self.checkpoints, control.stream_id)

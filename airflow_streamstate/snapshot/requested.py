@@ -32,38 +32,26 @@ def requested_snapshot(
         record = control.request(request_id)
     except DataError:
         record = None  # then the first deployment is not known
-    first_command_id = record.command_id if record is not None and record.verb == "snapshot" else None
-
-    def is_its(manifest: SnapshotManifest) -> bool:
-        # Older agents write the command's id, and no request id.
-        return manifest.request_id == request_id or (
-            first_command_id is not None and manifest.command_id == first_command_id
-        )
-
-    for snapshot_id in _here(request_id, first_command_id, deployment_id, events):
+    for snapshot_id in _here(request_id, deployment_id, events):
         manifest = control.readable_manifest(snapshot_id)
-        if manifest is not None and is_its(manifest):
+        if manifest is not None and manifest.request_id == request_id:
             return manifest
     if record is not None and record.deployment_id == deployment_id:
         return None
     since = None if record is None else record.deployment_id
     for snapshot_id in _elsewhere(control, since, deployment_id):
         manifest = control.readable_manifest(snapshot_id)
-        if manifest is not None and is_its(manifest):
+        if manifest is not None and manifest.request_id == request_id:
             return manifest
     return None
 
 
-def _here(
-    request_id: str, first_command_id: str | None, deployment_id: str, events: Iterable[Event | None]
-) -> list[str]:
+def _here(request_id: str, deployment_id: str, events: Iterable[Event | None]) -> list[str]:
     found = []
     for event in events:
         if isinstance(event, SnapshotReady) and event.request_id == request_id:
             found.append(event.snapshot_id)
-        elif isinstance(event, Accepted) and (
-            event.command.get("request_id") == request_id or event.command_id == first_command_id
-        ):
+        elif isinstance(event, Accepted) and event.command.get("request_id") == request_id:
             found.append(snapshot_id_for(deployment_id, "live", event.command_number))
     return found
 

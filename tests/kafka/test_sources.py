@@ -203,7 +203,7 @@ def test_the_lag_is_the_brokers(
     SYSTEM_CLOCK.sleep(0.1)
     topics.write(topic, range(10, 4321), 1)
     beat = stream.beat_until(lambda beat: beat.rows_behind == 4311, "4311 rows behind")
-    assert beat.rows_behind_at is not None
+    assert beat.lags_at is not None
     assert [(lag.behind, lag.unit) for lag in beat.lags] == [(4311, "rows")]
     query = driver.query
     assert query is not None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 from airflow_streamstate.launch.local import LocalLauncher
@@ -24,6 +25,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.store.local import LocalStore
 from support import quick_jvm
 from support.file_sink import rows_in
@@ -148,6 +150,7 @@ class Deployments:
         application = self.base / "scripts" / deployment_id / "job.py"
         application.parent.mkdir(parents=True)
         application.write_text(textwrap.dedent(script))
+        HomePresence(self.control.home, self.control.clock).begin("tests")
         self.control.create_spec(
             DeploymentSpec(
                 stream_id=STREAM,
@@ -256,7 +259,7 @@ class Deployments:
         if kind in (StopRequest, SnapshotRequest):
             fields["attempt"] = register.attempt
         command = kind(**fields)  # type: ignore[arg-type]
-        self.control.journal(str(fields["deployment_id"])).write_command(command, 1)
+        self.control.journal(str(fields["deployment_id"])).write_command(command, NEWEST_PROTOCOL)
         return command.command_id
 
     def stop(self) -> str:

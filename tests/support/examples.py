@@ -98,6 +98,7 @@ from airflow_streamstate.protocol.upgrades import (
     UpgradeLease,
     UpgradeStep,
 )
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from support.example_plan import EXAMPLE_PLAN
 
 AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=timezone.utc)
@@ -246,7 +247,7 @@ EXAMPLES: tuple[Message, ...] = (
         "counts per minute": QueryBeat(
             41, AT, is_active=True, idle_triggers=7, state_rows=1200, watermark_at=LATER,
             input_rows_per_second=1000.5, processed_rows_per_second=2500.0, skipped_batches=2,
-            rows_behind=44_615, rows_behind_at=LATER,
+            rows_behind=44_615,
             lags=(
                 SourceLag(
                     "kafka subscribe orders", 44_615, "rows", 17.5, 1200, "rows",
@@ -276,7 +277,7 @@ EXAMPLES: tuple[Message, ...] = (
                 identities=(SourceIdentity("kafka", "kafka subscribe orders", 1, {"cluster_id": "5L6g3nShT-eMCtK"}),),
             ),
         },
-        WRITE_ID, spark_version="4.2.0", command_id=COMMAND_ID, request_id="af-9876", content_digest="78" * 32, take=2,
+        WRITE_ID, "78" * 32, spark_version="4.2.0", command_id=COMMAND_ID, request_id="af-9876", take=2,
         data_uri="s3://second/streams",
     ),
     SnapshotSeal("d-0003-stopped-000002", AT, {"counts per minute": {"metadata": "ab" * 32}}),
@@ -300,7 +301,9 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     FoundModule("orders", "d-0003", Artifact("plugins/euro.py", "9a" * 32), AT, WRITE_ID),
     SnapshotPlace("orders", "/srv/streams", AT, WRITE_ID),
-    Claim("orders", "d-0003", 2, "d-0003-a0002", "worker-1", 4711, 1, 1, "0.1.0", WRITE_ID, AT),
+    Claim("orders", "d-0003", 2, "d-0003-a0002", "worker-1", 4711, OLDEST_PROTOCOL, NEWEST_PROTOCOL, "0.1.0", WRITE_ID,
+        AT,
+    ),
     RequestRecord(
         "af-0123456789", "orders", "snapshot", "56" * 32, "d-0003", WRITE_ID, AT, command_id=COMMAND_ID,
         snapshot=SnapshotWish(AT, 300.0, LATER, "airflow nightly.snapshot", "before the load test"),
@@ -339,7 +342,8 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     AlertRegister(
         "orders", WRITE_ID, AT, "shell:ada",
-        AlertRules(300.0, 1_000_000, 900.0, 3_600.0, 5_000_000, 2_147_483_648, 7_200.0, 86_400.0, ("query_died",)),
+        AlertRules(60.0, 300.0, 1_000_000, 900.0, 3_600.0, 5_000_000, 2_147_483_648, 7_200.0, 86_400.0, ("query_died",),
+        ),
         {
             "watch": Told(
                 "d-0003", 2, "u-0b8e3c525f0e", "u-1c2d3e4f5a6b",
@@ -427,7 +431,7 @@ EXAMPLES: tuple[Message, ...] = (
         bad_batches={"counts per minute": (42, 44)}, begun_batches={"counts per minute": 45}, first_beats={
             "counts per minute": QueryBeat(
                 42, AT, is_active=True, idle_triggers=1, state_rows=7, watermark_at=AT, input_rows_per_second=0.5,
-                processed_rows_per_second=1.5, rows_behind=1_200, rows_behind_at=LATER,
+                processed_rows_per_second=1.5, rows_behind=1_200,
                 lags=(SourceLag("kafka subscribe orders", 1_200, "rows", 8.5, 44, "rows"),), lags_at=LATER,
                 snapshot_id="d-0003-stopped-000002", batches_since_snapshot=2,
             )

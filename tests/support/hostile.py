@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+
 HUGE_BYTES = 10 << 20
 HUGE_EVERY = 1_000
 _WORDS: tuple[object, ...] = (
@@ -45,7 +47,7 @@ def _word(random: Random) -> object:
 def _huge(random: Random, good: bytes) -> bytes:
     if random.random() < 0.5:
         return good + b" " * HUGE_BYTES
-    return json.dumps({"kind": "A" * HUGE_BYTES, "protocol": 1}).encode()
+    return json.dumps({"kind": "A" * HUGE_BYTES, "protocol": NEWEST_PROTOCOL}).encode()
 
 
 def _cut(random: Random, good: bytes, _others: Sequence[bytes]) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import Message, to_json
+from airflow_streamstate.protocol.codec import DIGEST, Message, digest_of, to_json
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for, upgrade_id_for
 from support.messages import KINDS, messages_of
@@ -106,7 +106,8 @@ def odd(draw: st.DrawFn, kind: str) -> bytes:
             place = place[name]
             name = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
         place[name] = draw(st.sampled_from(ODD_VALUES))
-    raw.pop("digest", None)
+    if DIGEST in raw:
+        raw[DIGEST] = digest_of(raw)
     return json.dumps(raw).encode()
 
 

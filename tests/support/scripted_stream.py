@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import parse_time, to_json
@@ -37,6 +38,7 @@ from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import S3Options, StoreOptions
@@ -68,6 +70,7 @@ class ScriptedStream:
 
     def spec_alone(self, created_at: datetime | None = None, mirrors: tuple[str, ...] = ()) -> int:
         """A deployment that its deploy has recorded, and nothing more of it; gives its fencing token."""
+        HomePresence(self.control.home, self.clock).begin("test")
         stored = self.control.register()
         token = len(self.control.deployment_ids()) + 1
         deployment_id = deployment_id_for(token)
@@ -169,8 +172,8 @@ class ScriptedAttempt:
                 launch_key=launch_key or launch_key_for(self.deployment_id, self.attempt),
                 host="scripted",
                 pid=self.pid,
-                oldest_protocol=1,
-                newest_protocol=1,
+                oldest_protocol=OLDEST_PROTOCOL,
+                newest_protocol=NEWEST_PROTOCOL,
                 agent_version="0.1.0",
                 write_id=self.clock.new_uuid(),
                 claimed_at=self.clock.now(),
@@ -274,7 +277,7 @@ class ScriptedAttempt:
             self.control.create_manifest(
                 SnapshotManifest(
                     snapshot_id, kind, self.stream_id, self.deployment_id, self.attempt, 1, self.clock.now(), "agent",
-                    {QUERY: query}, self.clock.new_uuid(),
+                    {QUERY: query}, self.clock.new_uuid(), "",
                 )
             )  # fmt: skip
         return snapshot_id
@@ -378,7 +381,8 @@ def drain_notification(
         deadline_at=now + timedelta(minutes=5),
         requested_by="test",
         reason="",
+        rehearse=False,
     )
     command = replace(command, **changes)
-    number, key = stream.control.journal(deployment_id).write_command(command, 1)
+    number, key = stream.control.journal(deployment_id).write_command(command, NEWEST_PROTOCOL)
     return command, number, key

@@ -47,6 +47,7 @@ from airflow_streamstate.protocol.ids import SnapshotKind, fencing_token_of, lau
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity, WatermarkSpec
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
@@ -254,8 +255,8 @@ class Stage:
                 launch_key=launch_key_for(deployment_id, attempt),
                 host="here",
                 pid=4711,
-                oldest_protocol=1,
-                newest_protocol=1,
+                oldest_protocol=OLDEST_PROTOCOL,
+                newest_protocol=NEWEST_PROTOCOL,
                 agent_version="0",
                 write_id=self.clock.new_uuid(),
                 claimed_at=self.clock.now(),

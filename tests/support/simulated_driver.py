@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.agent.agent import Agent
 from airflow_streamstate.driver.agent.supervisor import Supervisor
@@ -118,6 +119,7 @@ class SimulatedStream:
             snapshots=snapshots,
             on_query_failure=on_query_failure,
         )
+        HomePresence(self.home or self.checkpoints, self.clock).begin("tests")
         self.control.create_spec(spec)
         self.point_register(spec.deployment_id, 1, fencing_token=number)
         return spec
@@ -231,6 +233,7 @@ def make_command(
         deadline_at=deadline_at,
         requested_by="tests",
         reason="",
+        rehearse=False,
     )
     if kind is DrainNotification:
         return notification
@@ -239,7 +242,7 @@ def make_command(
     fields = {each.name: getattr(notification, each.name) for each in dataclass_fields(Command)}
     if kind is StopRequest:
         return StopRequest(**fields, attempt=attempt)
-    return SnapshotRequest(**fields, attempt=attempt)
+    return SnapshotRequest(**fields, attempt=attempt, request_id=f"r-{notification.command_id}", ttl_seconds=86_400.0)
 
 
 class SimulatedDriver:

@@ -7,7 +7,7 @@ answered and deleted (Law 2).
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Literal
 
@@ -212,13 +212,7 @@ class Orders:
 
 
 def _order_digest(verb: EndingVerb, deployment_id: str | None, terms: DrainTerms) -> str:
-    asked: dict[str, object] = {"verb": verb, "mode": terms.mode, "deployment_id": deployment_id}
-    # Only what differs from the defaults: digests that earlier releases recorded stay valid.
-    if (terms.rehearse, terms.discard_state) != (DEFAULT_TERMS.rehearse, DEFAULT_TERMS.discard_state):
-        asked |= {"rehearse": terms.rehearse, "discard_state": terms.discard_state}
-    limits = ("batches_within_seconds", "on_deadline", "flush_within_seconds", "on_flush_deadline", "leave_queries")
-    asked |= {name: value for name in limits if (value := getattr(terms, name)) != getattr(DEFAULT_TERMS, name)}
-    return digest_of(asked)
+    return digest_of({"verb": verb, "deployment_id": deployment_id, **asdict(terms)})
 
 
 def _refuse_cancel(control: StreamControl, seen: Observation, verb: EndingVerb) -> None:

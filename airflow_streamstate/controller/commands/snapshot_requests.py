@@ -32,7 +32,7 @@ from airflow_streamstate.controller.wait.condition import WaitCondition, WaitRes
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, VersionConflictError
-from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.codec import fields_json
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, SnapshotRequest, SnapshotTerms
 from airflow_streamstate.protocol.events import Ignored, SnapshotReady
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS, RequestRecord, SnapshotWish
@@ -116,16 +116,9 @@ def ready_of(seen: Observation, record: RequestRecord) -> End | None:
         event = entry.event
         if not isinstance(event, SnapshotReady):
             continue
-        is_first = record.command_id is not None and event.command_id == record.command_id
-        if is_first or event.request_id == record.request_id or _is_try(seen, record.request_id, event):
+        if event.request_id == record.request_id:
             return decide_command_outcome(seen, event.command_id, SnapshotRequest.kind)
     return None
-
-
-def _is_try(seen: Observation, request_id: str, event: SnapshotReady) -> bool:
-    """Whether this answers the first command to its attempt: events of older agents have no request id."""
-    ids = (seen.stream_id, request_id, seen.deployment_id, event.attempt)
-    return not event.request_id and event.command_id == asking_command_id(*ids)
 
 
 def _after_the_end(seen: Observation) -> Came | Over | Pending:
@@ -378,11 +371,4 @@ def _check_terms(terms: SnapshotTerms) -> None:
 
 
 def _digest(terms: SnapshotTerms) -> str:
-    plain: dict[str, object] = {"verb": "snapshot", "mode": "default", "deployment_id": None}
-    if terms.requested_at is not None:  # without terms, the digest is the one that earlier releases recorded
-        plain["requested_at"] = format_time(terms.requested_at)
-    if terms.ttl_seconds is not None:
-        plain["ttl_seconds"] = terms.ttl_seconds
-    if terms.consistent:
-        plain["consistent"] = True
-    return digest_of(plain)
+    return digest_of({"verb": "snapshot", **fields_json(terms)})

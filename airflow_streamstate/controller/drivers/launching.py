@@ -130,7 +130,6 @@ class Drivers:
         handed_over = self._handed_over(control, spec, launch_key)
         if handed_over is not None:
             return handed_over
-        self._home.complete_record()
         secrets = self._resolved(spec)
         self._leave_witness(spec)
 

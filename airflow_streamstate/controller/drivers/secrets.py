@@ -34,22 +34,20 @@ class Resolved:
 def resolve(spec: DeploymentSpec, look_up: LookUp, allowed: Allowed, keys: SigningKeys | None = None) -> Resolved:
     """The settings of a deployment's record, its references resolved.
 
-    A malformed reference stays as it is: an earlier release recorded it and gave it to the script unchanged (Law 15).
-
     Args:
         allowed: what the caller's own configuration lets the record name.
         keys: the signing keys of the home, which no driver may have.
 
     Raises:
-        InvalidRequestError: a reference is not allowed, cannot be looked up from here, or has no value; or the signing
-            key is among the values.
+        InvalidRequestError: a reference is malformed, not allowed, cannot be looked up from here, or has no value; or
+            the signing key is among the values.
         UnavailableError: its source does not answer.
     """
     found: dict[str, str] = {}
     secret: set[str] = set()
 
     def value_of(text: str, where: str) -> str:
-        reference = parse_reference(text) if is_reference(text) else None
+        reference = parse_reference(text)
         if reference is None:
             _refuse_key(keys, text, where)
             return text

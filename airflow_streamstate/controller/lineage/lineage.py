@@ -11,7 +11,6 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import pairwise
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry
@@ -444,8 +443,7 @@ class _LogReader:
 
     def _repeats(self, deployment_id: str) -> list[Repeat]:
         """Also for settled deployments: a prune keeps events."""
-        events = self._events(deployment_id)
-        return repeats_of(self._control, deployment_id, events, partial(self._checkpoint, deployment_id))
+        return repeats_of(self._events(deployment_id))
 
     def _is_settled(self, deployment_id: str) -> bool:
         return self._settled is not None and order_of(deployment_id) <= order_of(self._settled.through)

@@ -6,7 +6,7 @@ it holds; for other sinks it is unknown how much the earlier run wrote, so the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -79,38 +79,9 @@ class Repeat:
         }
 
 
-def repeats_of(
-    control: StreamControl,
-    deployment_id: str,
-    events: Iterable[Event],
-    checkpoint_of: Callable[[str], Checkpoint | None],
-) -> list[Repeat]:
-    """The batches that ran again in a deployment, oldest first.
-
-    An older driver reports only the batch that it found planned (``QueryStarted.planned_batch_id``): then the sink is
-    read in the recorded plan, and the offsets in the log, as far as that reaches back.
-
-    Args:
-        events: of the deployment, all attempts.
-        checkpoint_of: a query's own checkpoint in that deployment; None where it is gone.
-
-    Raises:
-        UnavailableError: the store does not answer.
-    """
-    events = list(events)
-    told = {(one.query_name, one.batch_id, one.attempt) for one in events if isinstance(one, BatchRepeated)}
-    plans: Mapping[str, QueryPlan] | None = None
-    found = []
-    for event in events:
-        if isinstance(event, BatchRepeated):
-            found.append(_told(event))
-        elif isinstance(event, QueryStarted) and event.planned_batch_id is not None:
-            if (event.query_name, event.planned_batch_id, event.attempt) in told:
-                continue
-            plans = recorded_plans(control, deployment_id) if plans is None else plans
-            checkpoint = checkpoint_of(event.query_name)
-            found.append(_derived(event, event.planned_batch_id, plans, checkpoint))
-    return found
+def repeats_of(events: Iterable[Event]) -> list[Repeat]:
+    """The batches that ran again in a deployment, oldest first; ``events``: of all its attempts."""
+    return [_told(event) for event in events if isinstance(event, BatchRepeated)]
 
 
 def repeats_to_come(
@@ -128,7 +99,7 @@ def repeats_to_come(
         return []
     plans = recorded_plans(control, deployment_id)
     return [
-        _derived(starts[name], batch_id, plans, logs[name], next_attempt=attempt)
+        _derived(starts[name], batch_id, plans, logs[name], attempt)
         for name, batch_id in planned.items()
         if batch_id is not None
     ]
@@ -182,24 +153,22 @@ def _derived(
     start: QueryStarted,
     batch_id: int,
     plans: Mapping[str, QueryPlan],
-    checkpoint: Checkpoint | None,
-    *,
-    next_attempt: int | None = None,
+    checkpoint: Checkpoint,
+    attempt: int,
 ) -> Repeat:
-    """From a start of the query, its plan and its log; ``next_attempt``: the one that will run it again."""
+    """From a start of the query, its plan and its log; ``attempt``: the one that will run it again."""
     sink, place = _sink_of(start.sink, plans.get(start.query_name))
     moves: tuple[SourceMove, ...] | None = None
     with suppress(StreamStateError):  # its offsets are unknown then
-        moves = None if checkpoint is None else moves_of_batch(checkpoint, batch_id, start.identities)
+        moves = moves_of_batch(checkpoint, batch_id, start.identities)
     return Repeat(
         start.deployment_id,
         start.query_name,
         batch_id,
-        start.attempt if next_attempt is None else next_attempt,
+        attempt,
         place,
         repeat_means(sink, known_sinks().connectors),
         moves or (),
-        at=format_time(start.at) if next_attempt is None else "",
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from airflow_streamstate.connectors.moving import counted
 from airflow_streamstate.controller.observe.bounded_runs import ended_runs
@@ -56,7 +55,7 @@ def query_caught_up(query: QueryBeat | None, at_most: int = 0) -> CaughtUp:
         return CaughtUp(False, "it has not run yet")
     if query.is_idle:
         return CaughtUp(True, "its newest trigger found no input")
-    lags = lags_of(query)
+    lags = query.lags
     if not lags:
         return CaughtUp(False, "how far it is behind is not known yet")
     untold = [f"{lag.source}: {lag.untold}" for lag in lags if lag.behind is None]
@@ -69,19 +68,7 @@ def query_caught_up(query: QueryBeat | None, at_most: int = 0) -> CaughtUp:
 
 def has_some_left(query: QueryBeat) -> bool:
     """Whether something is known to be left to read; False where the lag is unknown."""
-    return not query.is_idle and any(lag.behind for lag in lags_of(query))
-
-
-def lags_of(query: QueryBeat) -> tuple[SourceLag, ...]:
-    """The lags of its sources; of an older driver, which counts rows only, one lag for all."""
-    if query.lags or query.rows_behind is None:
-        return query.lags
-    return (SourceLag("its sources", query.rows_behind, "rows"),)
-
-
-def asked_at(query: QueryBeat) -> datetime | None:
-    """When the lags were asked for; None for never."""
-    return query.lags_at or query.rows_behind_at
+    return not query.is_idle and any(lag.behind for lag in query.lags)
 
 
 def describe_behind(lags: Sequence[SourceLag]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from airflow_streamstate.controller.observe.bounded_runs import bounded_queries, ended_runs, repeated_runs
-from airflow_streamstate.controller.observe.caught_up import describe_behind, has_some_left, lags_of, query_caught_up
+from airflow_streamstate.controller.observe.caught_up import describe_behind, has_some_left, query_caught_up
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.pace import decide_slower, left_at_least, paces_of
 from airflow_streamstate.protocol.events import Failed, Finished, QueryStarted
@@ -249,8 +249,8 @@ def _doubt_of_pace(query: QueryBeat, before: QueryBeat | None, wanted: HealthyWh
         limit = wanted.roll_back_if_slower
         is_fatal = limit is not None and slower.factor is not None and slower.factor >= limit
         return _Doubt(f"falls behind: it {slower.text}", is_fatal)
-    if any(lag.behind and lag.trend is None for lag in lags_of(query)):
-        words = describe_behind(lags_of(query))
+    if any(lag.behind and lag.trend is None for lag in query.lags):
+        words = describe_behind(query.lags)
         return _Doubt(f"is {words}, and was not looked at long enough to know whether it keeps up", is_fatal=False)
     return None
 
@@ -271,7 +271,7 @@ def _has_no_more_left(query: QueryBeat, before: QueryBeat | None) -> bool:
 
 def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None, wanted: HealthyWhen) -> float:
     """For how many seconds nothing was committed although input may wait; 0 where that is not long enough."""
-    beat, lags = seen.heartbeat, lags_of(query)
+    beat, lags = seen.heartbeat, query.lags
     has_nothing_left = query.is_idle or (bool(lags) and all(lag.behind == 0 for lag in lags))
     if beat is None or query.committed_at is None or has_nothing_left:
         return 0.0

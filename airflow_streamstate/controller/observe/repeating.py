@@ -14,10 +14,9 @@ from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import QueryStarted
 
 
-def repeated(home: Home, seen: Observation) -> tuple[Repeat, ...]:
+def repeated(seen: Observation) -> tuple[Repeat, ...]:
     """The batches of this deployment that ran again, oldest first."""
-    control = home.control(seen.stream_id)
-    return tuple(repeats_of(control, seen.deployment_id, _events(seen), lambda name: checkpoint_of(home, seen, name)))
+    return tuple(repeats_of(_events(seen)))
 
 
 def describe_foreseen(home: Home, seen: Observation) -> str:

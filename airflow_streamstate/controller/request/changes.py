@@ -25,7 +25,7 @@ from airflow_streamstate.controller.request.rewrites import check_rewrite, conf_
 from airflow_streamstate.controller.request.script_modules import modules_beside, script_path_of
 from airflow_streamstate.controller.request.script_paths import notes_on_paths
 from airflow_streamstate.controller.request.script_triggers import refuse_triggers
-from airflow_streamstate.controller.request.version import Version, digest_of, launcher_json
+from airflow_streamstate.controller.request.version import Version, digest_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
 from airflow_streamstate.protocol.records import (
@@ -176,8 +176,6 @@ class ChangeRequest:
         if self.application is not None:
             asked["application"] = asdict(script_file(self.application).artifact)
             asked["modules"] = [asdict(file.artifact) for file in modules_beside(self.application, self.modules)]
-        if not asked["modules"]:
-            del asked["modules"]
         if self.working_folder is not None:
             asked["working_folder"] = str(self.working_folder)
         for what in ("py_files", "files"):
@@ -188,11 +186,7 @@ class ChangeRequest:
         if self.migration is not None:
             asked["migration"] = asdict(migration_file(self.migration).artifact)
         launcher = with_python_env(self.launcher, lambda file: file.artifact)
-        if launcher is not None:
-            asked["launcher"] = launcher_json(launcher)
-        for name in ("version_label", "on_query_failure", "working_folder", "launcher", *_OF_REWRITE):
-            if not asked[name]:  # keeps the digests that earlier releases recorded
-                del asked[name]
+        asked["launcher"] = None if launcher is None else asdict(launcher)
         return digest_of({"verb": "change", **asked})
 
 
@@ -239,16 +233,20 @@ def pinned(
         accept_hazards=accept_hazards,
         **own,
     )
-    asked: list[object] = [discard_state, start, *sorted(fresh_queries), None, *sorted(accept_lost_input)]
-    if renamed_queries:
-        asked.append(dict(sorted(renamed_queries.items())))
-    if moved_sources:
-        asked.append({"moved_sources": dict(sorted(moved_sources.items()))})
-    if rewrite is not None:  # left out where nothing is rewritten, as in the digests of earlier releases
-        asked.append(asdict(rewrite))
-    if accept_hazards:
-        asked.append("accept_hazards")
-    digest = digest_of({"verb": "pinned", "code": version.code_digest, "asked": asked})
+    digest = digest_of(
+        {
+            "verb": "pinned",
+            "code": version.code_digest,
+            "start": start,
+            "discard_state": discard_state,
+            "fresh_queries": sorted(fresh_queries),
+            "renamed_queries": dict(renamed_queries),
+            "moved_sources": dict(moved_sources),
+            "accept_lost_input": sorted(accept_lost_input),
+            "rewrite": None if rewrite is None else asdict(rewrite),
+            "accept_hazards": accept_hazards,
+        }
+    )
     return ResolvedRequest(request, version, digest, is_pinned=True, returns=returns, rehearsal_id=rehearsal_id)
 
 

@@ -29,8 +29,6 @@ from airflow_streamstate.store.open import open_store
 DEFAULT_MASTER = "local[*]"
 LEAST_HEARTBEATS = 2
 """A driver may be late with a heartbeat, and must not be with two."""
-_FIRST_SETTINGS = ("command_poll_seconds", "heartbeat_seconds", "lost_after_seconds", "exit_grace_seconds")
-"""What digests of earlier releases were made over."""
 
 
 def checked_place(request: DeployRequest) -> str:
@@ -204,48 +202,26 @@ def resolve_request(request: DeployRequest) -> ResolvedRequest:
         "discard_state": request.discard_state,
         "fresh_queries": sorted(request.fresh_queries),
         "version_label": request.version_label,
-        "settings": None if request.settings is None else _settings_asked(request.settings),
-    }
-    # Fields that came later are left out at their defaults, which keeps the digests of earlier releases.
-    asked |= _asked_of_names(request)
-    if request.accept_lost_input:
-        asked["accept_lost_input"] = sorted(request.accept_lost_input)
-    if request.max_snapshot_age_seconds is not None:
-        asked["max_snapshot_age_seconds"] = request.max_snapshot_age_seconds
-    if request.begins_elsewhere:
-        asked["offsets"] = {name: list(lines) for name, lines in request.offsets.items()}
-        asked["begins_at"] = None if request.begins_at is None else request.begins_at.isoformat()
-        asked["accept_repeated_input"] = sorted(request.accept_repeated_input)
-    if request.accept_hazards:
-        asked["accept_hazards"] = True
-    if request.mirrors:
-        asked["mirrors"] = sorted(request.mirrors)
-    if request.snapshots:
-        asked["snapshots"] = request.snapshots
-    asked |= _asked_of_the_stream(request)
-    if request.on_query_failure != "script":
-        asked["on_query_failure"] = request.on_query_failure
-    if request.working_folder is not None:
-        asked["working_folder"] = str(request.working_folder)
-    return ResolvedRequest(request, version, digest_of(asked))
-
-
-def _asked_of_names(request: DeployRequest) -> dict[str, object]:
-    """Names and folders that differ from those of the snapshot."""
-    pairs = {"renamed_queries": request.renamed_queries, "moved_sources": request.moved_sources}
-    return {name: dict(sorted(found.items())) for name, found in pairs.items() if found}
-
-
-def _asked_of_the_stream(request: DeployRequest) -> dict[str, object]:
-    """What is recorded of the stream, and is no part of its version."""
-    asked: dict[str, object] = {
+        "settings": None if request.settings is None else asdict(request.settings),
+        "renamed_queries": dict(request.renamed_queries),
+        "moved_sources": dict(request.moved_sources),
+        "accept_lost_input": sorted(request.accept_lost_input),
+        "max_snapshot_age_seconds": request.max_snapshot_age_seconds,
+        "offsets": {name: list(lines) for name, lines in request.offsets.items()},
+        "begins_at": None if request.begins_at is None else request.begins_at.isoformat(),
+        "accept_repeated_input": sorted(request.accept_repeated_input),
+        "accept_hazards": request.accept_hazards,
+        "mirrors": sorted(request.mirrors),
+        "snapshots": request.snapshots,
         "restart_policy": dict(request.restart_policy),
         "alert_rules": dict(request.alert_rules),
         "owner": request.owner,
         "labels": dict(request.labels or {}),
         "retention": dict(request.retention or {}),
+        "on_query_failure": request.on_query_failure,
+        "working_folder": None if request.working_folder is None else str(request.working_folder),
     }
-    return {name: value for name, value in asked.items() if value}
+    return ResolvedRequest(request, version, digest_of(asked))
 
 
 def named_launcher(launcher: LauncherChoice | None) -> LauncherChoice | None:
@@ -307,14 +283,6 @@ def _refuse_short_silence(settings: AgentSettings | None) -> None:
             lost_after_seconds=settings.lost_after_seconds,
             next_step=f"Give a lost_after_seconds of at least {LEAST_HEARTBEATS} times heartbeat_seconds.",
         )
-
-
-def _settings_asked(settings: AgentSettings) -> dict[str, object]:
-    """The settings of the first release, and later ones where they differ from their defaults."""
-    default = asdict(AgentSettings())
-    return {
-        name: value for name, value in asdict(settings).items() if name in _FIRST_SETTINGS or value != default[name]
-    }
 
 
 def check_attaches(script: Path, *, attaches: bool) -> None:

@@ -62,15 +62,11 @@ class Version:
             "jars": [jar if isinstance(jar, str) else asdict(jar) for jar in self.jars],
             "master": self.master,
             "spark_conn_id": self.spark_conn_id,
+            "environment": dict(self.environment),
+            "attaches": self.attaches,
+            "launcher": None if self.launcher is None else asdict(self.launcher),
+            "modules": [asdict(artifact) for artifact in self.modules],
         }
-        if self.environment:  # left out where empty, as in the digests of earlier releases
-            code["environment"] = dict(self.environment)
-        if self.attaches:
-            code["attaches"] = True
-        if self.launcher is not None:
-            code["launcher"] = launcher_json(self.launcher)
-        if self.modules:
-            code["modules"] = [asdict(artifact) for artifact in self.modules]
         return replace(self, code_digest=digest_of(code))
 
     def as_spec(
@@ -104,14 +100,6 @@ class Version:
             created_at=created_at,
             **own,
         )
-
-
-def launcher_json(launcher: LauncherChoice) -> dict[str, object]:
-    """A launcher for a digest: without a Python environment as in the digests of earlier releases."""
-    found = asdict(launcher)
-    if launcher.python_env is None:
-        del found["python_env"]
-    return found
 
 
 def digest_of(value: Mapping[str, object]) -> str:

@@ -184,6 +184,7 @@ class Watcher:
             self._clock.sleep(min(left, TICK_SECONDS))
 
     def _list(self) -> None:
+        self._home.presence.need_readable()
         names = [name for name in self._home.home.list_folders("") if is_stream_id(name)]
         if not names:
             self._home.presence.need()

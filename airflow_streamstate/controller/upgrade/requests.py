@@ -111,13 +111,7 @@ class UpgradeRequest:
     @property
     def digest(self) -> str:
         """Over the whole request. Raises InvalidRequestError where a file cannot be read."""
-        asked = {**vars(self), "change": self.change.digest, "healthy_when": _asked_of(self.healthy_when)}
-        if (self.rehearse_batches, self.rehearse_rows) == (REHEARSED_BATCHES, REHEARSED_ROWS):
-            del asked["rehearse_batches"], asked["rehearse_rows"]  # as in the digests of earlier releases
-        if not self.warm_return:
-            del asked["warm_return"]
-        if not self.approved_by_another:
-            del asked["approved_by_another"]
+        asked = {**vars(self), "change": self.change.digest, "healthy_when": asdict(self.healthy_when)}
         return digest_of({"verb": "upgrade", **asked})
 
 
@@ -190,20 +184,8 @@ class RollbackRequest:
 
     @property
     def digest(self) -> str:
-        """Over the whole request; options at their default stay out, as in the digests of earlier releases."""
-        asked = {"verb": "rollback", **vars(self), "healthy_when": _asked_of(self.healthy_when)}
-        for name, default in (("max_snapshot_age_seconds", None), ("warm", True), ("accept_lost_input", ())):
-            if asked[name] == default:
-                del asked[name]
-        return digest_of(asked)
-
-
-def _asked_of(healthy_when: HealthyWhen) -> dict[str, object]:
-    """The digest of a request without the factor is the one of earlier releases."""
-    asked = asdict(healthy_when)
-    if healthy_when.roll_back_if_slower is None:
-        del asked["roll_back_if_slower"]
-    return asked
+        """Over the whole request."""
+        return digest_of({"verb": "rollback", **vars(self), "healthy_when": asdict(self.healthy_when)})
 
 
 def check_healthy_when(healthy_when: HealthyWhen) -> None:

@@ -112,19 +112,19 @@ class WaitCondition:
         """The condition in this object; unknown fields are ignored (Law 7). Raises ValueError for another object."""
         if not isinstance(raw, Mapping) or raw.get("wanted") not in WANTED:
             raise ValueError("no known wait condition")
-        values: dict[str, Any] = {each.name: raw.get(each.name) for each in fields(cls)}
+        missing = [each.name for each in fields(cls) if each.name not in raw]
+        if missing:
+            raise ValueError(f"a wait condition without {', '.join(missing)}")
+        values: dict[str, Any] = {each.name: raw[each.name] for each in fields(cls)}
         if not all(isinstance(values[name], str) for name in ("stream_id", "deployment_id")):
             raise ValueError("a wait condition without stream or deployment")
         ids = [values[name] for name in ("command_id", "snapshot_id", "request_id", "complete_at", "query_name")]
         if not all(each is None or isinstance(each, str) for each in ids):
             raise ValueError("a wait condition with an id that is no text")
-        values["max_lag"] = values["max_lag"] or 0  # absent in conditions of earlier releases
         if type(values["max_lag"]) is not int:
             raise ValueError("a wait condition with a max_lag that is no number")
-        values["ended_for_seconds"] = values["ended_for_seconds"] or 0.0
         if type(values["ended_for_seconds"]) not in (int, float):
             raise ValueError("a wait condition with an ended_for_seconds that is no number")
-        values["if_stopped"] = values["if_stopped"] or "fail"
         if values["if_stopped"] not in IF_STOPPED:
             raise ValueError("a wait condition with an if_stopped that is not known")
         return cls(**values)

@@ -15,7 +15,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.drivers.secrets import has_references
 from airflow_streamstate.controller.lineage.handovers import moves_in
-from airflow_streamstate.controller.observe.caught_up import asked_at, query_caught_up
+from airflow_streamstate.controller.observe.caught_up import query_caught_up
 from airflow_streamstate.controller.observe.committed import with_commits, with_newer
 from airflow_streamstate.controller.observe.drain_phase import drain_phases
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State, pending_drain
@@ -60,7 +60,6 @@ from airflow_streamstate.protocol.events import (
     DrainFailed,
     Failed,
     Finished,
-    QueryFailed,
     QueryStarted,
     SnapshotReady,
     Started,
@@ -166,17 +165,14 @@ def _of_words(seen: Observation, failed: Failed) -> str:
     if not failed.traceback:
         return f"Fix what the error names, then {resume}, or deploy another version{back}; {_log(seen)}."
     skip = f"; where one batch can never run, `streamstate skip {seen.stream_id}` passes it over"
-    skips = skip if _has_planned_batch(seen, failed) else ""
+    skips = skip if _has_planned_batch(seen) else ""
     outside = f"where the cause was outside of it, {resume} runs it again"
     return f"Fix the script and deploy it again{back}; {outside}{skips}; {_log(seen)}."
 
 
-def _has_planned_batch(seen: Observation, failed: Failed) -> bool:
-    """Whether a failed query had planned a batch: only that can be skipped. Older drivers tell only that one failed."""
-    told = list(seen.of_kind(QueryFailed))
-    if told:
-        return any(event.planned_batch_id is not None for event in seen.failed_queries.values())
-    return bool(failed.query_name) or _OF_A_QUERY in failed.error + failed.traceback
+def _has_planned_batch(seen: Observation) -> bool:
+    """Whether a failed query had planned a batch: only that can be skipped."""
+    return any(event.planned_batch_id is not None for event in seen.failed_queries.values())
 
 
 def _of_no_last_word(seen: Observation, repeats: str) -> str:
@@ -260,7 +256,7 @@ class Watching:
                 for order in pending_orders(seen, slots, state)
             ),
             unreadable=_unreadable(seen, slots),
-            repeats=repeated(self._home, seen),
+            repeats=repeated(seen),
             changed_files=_changed_files(seen, beat),
             remarks=_remarks(seen),
             owner=seen.register.ownership.owner,
@@ -628,7 +624,7 @@ def _behind_age_seconds(seen: Observation, beat_at: datetime, query: QueryBeat) 
     """How long ago the sources were asked: both times of the heartbeat are by the driver's clock."""
     if seen.heartbeat_age_seconds is None:
         return None
-    before_seconds = max(0.0, (beat_at - (asked_at(query) or beat_at)).total_seconds())
+    before_seconds = max(0.0, (beat_at - (query.lags_at or beat_at)).total_seconds())
     return _rounded(seen.heartbeat_age_seconds + before_seconds)
 
 

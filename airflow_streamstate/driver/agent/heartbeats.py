@@ -146,11 +146,9 @@ class HeartbeatWriter:
             run_has_ended=not query.plans_batch_by_batch and query.ended and query.failure() is None,
         )
         if behind is not None:
-            rows = behind.rows
             beat = replace(
                 beat,
-                rows_behind=rows,
-                rows_behind_at=None if rows is None else behind.at,
+                rows_behind=behind.rows,
                 lags=behind.lags,
                 lags_at=behind.at,
                 snapshot_id=behind.snapshot_id,

@@ -13,7 +13,7 @@ from airflow_streamstate.protocol.codec import from_json
 from airflow_streamstate.protocol.event import Event
 from support.shell import printed
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "v1"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "messages"
 EVENTS = [
     raw
     for path in sorted(GOLDEN.glob("*.json"))

@@ -391,6 +391,7 @@ def log_of(desk: Desk, attempt: ScriptedAttempt, text: str) -> Path:
         LaunchRecord(
             "flights", attempt.deployment_id, attempt.attempt, launch_key, "local",
             {"launch_key": launch_key, "folder": str(folder), "log_path": str(path)}, str(path), attempt.clock.now(),
+            "w",
         )
     )  # fmt: skip
     return path

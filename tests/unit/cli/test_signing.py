@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.protocol.signing import SIGNING_KEY_VARIABLE
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.scripted_driver import script
 from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
@@ -276,7 +277,7 @@ def found_module(desk: Desk, body: bytes, name: str = "plugin.py") -> Path:
     record.parent.mkdir(parents=True, exist_ok=True)
     module = {"name": name, "sha256": digest}
     fields = {"deployment_id": "d-0001", "found_at": "2026-03-01T10:00:00.000Z", "write_id": "w"}
-    said = {"kind": "FoundModule", "protocol": 1, "stream_id": "flights", "module": module, **fields}
+    said = {"kind": "FoundModule", "protocol": NEWEST_PROTOCOL, "stream_id": "flights", "module": module, **fields}
     record.write_text(json.dumps(said))
     return record
 

@@ -46,7 +46,7 @@ from airflow_streamstate.protocol.events import (
 )
 
 AT = datetime(2026, 3, 1, 10, 0, 5, tzinfo=timezone.utc)
-DRAIN = DrainNotification("c-1", "orders", "d-0001", AT, AT + timedelta(seconds=5), "tests", "")
+DRAIN = DrainNotification("c-1", "orders", "d-0001", AT, AT + timedelta(seconds=5), "tests", "", rehearse=True)
 CANCEL = CancelRequest("c-9", "orders", "d-0001", AT, AT + timedelta(seconds=5), "tests", "")
 SKIP = SkipRequest("c-4", "orders", "d-0001", AT, None, "tests", "", "counts", 3)
 
@@ -277,7 +277,7 @@ def test_a_skip_that_was_begun_comes_first_and_needs_no_object() -> None:
 MS = timedelta(milliseconds=1)
 
 
-def asked_at(at: datetime, ttl_seconds: float | None = 300.0) -> SnapshotRequest:
+def asked_at(at: datetime, ttl_seconds: float = 300.0) -> SnapshotRequest:
     return SnapshotRequest("c-1", "orders", "d-0001", at, None, "tests", "", 1, "r-1", ttl_seconds)
 
 
@@ -298,9 +298,3 @@ def test_a_request_is_good_as_long_as_its_time_to_live_and_the_skew_allow(age: t
     """Both bounds are good themselves, and one millisecond beyond is not; what a clock has beneath does not count."""
     for beneath in (timedelta(0), timedelta(microseconds=999)):
         assert out_of_date(asked_at(AT), AT + age + beneath, 30.0) == why
-
-
-def test_the_date_of_a_request_without_a_time_to_live_means_nothing() -> None:
-    """Controllers before there were such times never promised an end."""
-    for age_days in (-900, 900):
-        assert out_of_date(asked_at(AT, None), AT + timedelta(days=age_days), 0.0) is None

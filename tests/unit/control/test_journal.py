@@ -24,6 +24,7 @@ from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Noted, Rejected, Stopped
 from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
@@ -38,7 +39,7 @@ def journal(store: Store | None = None) -> Journal:
 
 
 def drain(command_id: str = "c-1") -> DrainNotification:
-    return DrainNotification(command_id, "orders", "d-0001", AT, None, "me", "")
+    return DrainNotification(command_id, "orders", "d-0001", AT, None, "me", "", rehearse=True)
 
 
 def noted(text: str, write_id: str = "w") -> Noted:
@@ -55,16 +56,18 @@ def key(number: int) -> str:
 def test_commands_are_numbered_from_one() -> None:
     """In the order in which they were written, with their keys."""
     own = journal()
-    assert [own.write_command(drain(f"c-{n}"), 1) for n in range(1, 4)] == [(n, key(n)) for n in range(1, 4)]
+    assert [own.write_command(drain(f"c-{n}"), NEWEST_PROTOCOL) for n in range(1, 4)] == [
+        (n, key(n)) for n in range(1, 4)
+    ]
     assert [(slot.number, slot.command) for slot in own.commands()] == [(n, drain(f"c-{n}")) for n in range(1, 4)]
 
 
 def test_a_command_written_twice_is_written_once() -> None:
     """A retry finds the first one by its id (Law 2)."""
     own = journal()
-    own.write_command(drain("c-1"), 1)
-    own.write_command(drain("c-2"), 1)
-    assert own.write_command(drain("c-1"), 1) == (1, key(1))
+    own.write_command(drain("c-1"), NEWEST_PROTOCOL)
+    own.write_command(drain("c-2"), NEWEST_PROTOCOL)
+    assert own.write_command(drain("c-1"), NEWEST_PROTOCOL) == (1, key(1))
     assert len(own.commands()) == 2
 
 
@@ -82,34 +85,34 @@ def test_a_command_written_twice_is_written_once() -> None:
 def test_the_number_of_a_cleaned_up_command_is_not_used_again(event: Event) -> None:
     """The next number is above every number that an event names (1a.13), also when the command itself is gone."""
     own = journal()
-    own.write_command(drain("c-1"), 1)
+    own.write_command(drain("c-1"), NEWEST_PROTOCOL)
     own.append(event)
     own.delete_command(own.commands()[0])
-    assert own.write_command(drain("c-2"), 1) == (2, key(2))
+    assert own.write_command(drain("c-2"), NEWEST_PROTOCOL) == (2, key(2))
 
 
 def test_a_command_that_was_not_taken_up_is_renewed_in_its_place() -> None:
     """The same number, and one object; not where it was read, answered or renewed meanwhile."""
     own = journal()
-    own.write_command(drain("c-1"), 1)
+    own.write_command(drain("c-1"), NEWEST_PROTOCOL)
     (slot,) = own.commands()
     later = replace(drain("c-1"), requested_at=AT + timedelta(seconds=15))
-    own.renew_command(slot, later, 1)
+    own.renew_command(slot, later, NEWEST_PROTOCOL)
     assert [(one.number, one.command) for one in own.commands()] == [(1, later)]
     with pytest.raises(VersionConflictError):
-        own.renew_command(slot, later, 1)
+        own.renew_command(slot, later, NEWEST_PROTOCOL)
     own.delete_command(own.commands()[0])
     with pytest.raises(VersionConflictError):
-        own.renew_command(slot, later, 1)
+        own.renew_command(slot, later, NEWEST_PROTOCOL)
 
 
 def test_a_retry_after_the_clean_up_writes_nothing() -> None:
     """A command that an event names was obeyed or refused already: it is not put there again (Law 2)."""
     own = journal()
-    own.write_command(drain("c-1"), 1)
+    own.write_command(drain("c-1"), NEWEST_PROTOCOL)
     own.append(Drained(**HEAD, command_id="c-1", command_number=1, snapshot_id="s", queries={}))
     own.delete_command(own.commands()[0])
-    assert own.write_command(drain("c-1"), 1) == (1, key(1))
+    assert own.write_command(drain("c-1"), NEWEST_PROTOCOL) == (1, key(1))
     assert own.commands() == []
 
 
@@ -117,14 +120,14 @@ def test_a_number_is_above_the_unreadable_ones_too() -> None:
     """A malformed command keeps its number until it is rejected."""
     store = MemoryStore()
     store.put(key(7), b"not a command")
-    assert journal(store).write_command(drain(), 1) == (8, key(8))
+    assert journal(store).write_command(drain(), NEWEST_PROTOCOL) == (8, key(8))
 
 
 def test_two_writers_get_two_numbers() -> None:
     """The second one's create fails, and it goes on to the next number (Law 4)."""
     store = MemoryStore()
-    plan = FaultPlan(meanwhile={3: lambda: journal(store).write_command(drain("rival"), 1)})
-    assert journal(FaultyStore(store, plan)).write_command(drain("own"), 1) == (2, key(2))
+    plan = FaultPlan(meanwhile={3: lambda: journal(store).write_command(drain("rival"), NEWEST_PROTOCOL)})
+    assert journal(FaultyStore(store, plan)).write_command(drain("own"), NEWEST_PROTOCOL) == (2, key(2))
     found = [slot.command.command_id for slot in journal(store).commands() if slot.command is not None]
     assert found == ["rival", "own"]
 
@@ -132,8 +135,8 @@ def test_two_writers_get_two_numbers() -> None:
 def test_two_retries_at_once_write_one_command() -> None:
     """Both look, neither finds it, both write: the one that comes second finds the first one's (Law 2)."""
     store = MemoryStore()
-    plan = FaultPlan(meanwhile={3: lambda: journal(store).write_command(drain("c-1"), 1)})
-    assert journal(FaultyStore(store, plan)).write_command(drain("c-1"), 1) == (1, key(1))
+    plan = FaultPlan(meanwhile={3: lambda: journal(store).write_command(drain("c-1"), NEWEST_PROTOCOL)})
+    assert journal(FaultyStore(store, plan)).write_command(drain("c-1"), NEWEST_PROTOCOL) == (1, key(1))
     assert len(journal(store).commands()) == 1
 
 
@@ -142,12 +145,12 @@ def test_killed_while_writing_a_command_it_is_written_once(fault: Fault) -> None
     """Dead before, dead after, or no reply: the retry finds it, or writes it; there is one (Laws 2 and 8)."""
     store = MemoryStore()
     try:
-        journal(FaultyStore(store, FaultPlan(at_write={1: fault}))).write_command(drain(), 1)
+        journal(FaultyStore(store, FaultPlan(at_write={1: fault}))).write_command(drain(), NEWEST_PROTOCOL)
     except SimulatedCrash:
         pass
     else:
         assert fault is Fault.REPLY_LOST
-    assert journal(store).write_command(drain(), 1) == (1, key(1))
+    assert journal(store).write_command(drain(), NEWEST_PROTOCOL) == (1, key(1))
     assert len(journal(store).commands()) == 1
 
 
@@ -159,11 +162,11 @@ def test_writing_a_command_ends_when_others_never_do() -> None:
 
     class Busy(FaultyStore):
         def create(self, key: str, body: bytes) -> str:
-            journal(store).write_command(drain(f"rival-{next(count)}"), 1)
+            journal(store).write_command(drain(f"rival-{next(count)}"), NEWEST_PROTOCOL)
             return super().create(key, body)
 
     with pytest.raises(ConflictError, match="other writers kept taking"):
-        journal(Busy(store, plan)).write_command(drain("own"), 1)
+        journal(Busy(store, plan)).write_command(drain("own"), NEWEST_PROTOCOL)
     assert len(plan.writes) == CREATE.tries
 
 
@@ -172,7 +175,7 @@ def test_writing_a_command_ends_when_others_never_do() -> None:
     [
         (b"", MalformedMessageError),
         (b'{"kind": "DrainNotifica', MalformedMessageError),
-        (b'{"protocol": 1, "kind": "SelfDestruct"}', MalformedMessageError),
+        (b'{"protocol": 3, "kind": "SelfDestruct"}', MalformedMessageError),
         (to_bytes(noted("an event")), MalformedMessageError),
         (to_bytes(drain(), protocol=2), UnsupportedVersionError),
     ],
@@ -183,7 +186,7 @@ def test_a_bad_command_comes_with_its_problem(body: bytes, problem: type[Excepti
     store = MemoryStore()
     store.put(key(1), body)
     own = journal(store)
-    own.write_command(drain("c-2"), 1)
+    own.write_command(drain("c-2"), NEWEST_PROTOCOL)
     bad, good = own.commands()
     assert (bad.number, bad.key, bad.command, good.command) == (1, key(1), None, drain("c-2"))
     assert isinstance(bad.problem, problem)
@@ -198,7 +201,7 @@ def test_a_command_under_a_senseless_key_is_seen_and_numbered_by_nothing() -> No
     store.put("orders/deployments/d-0001/commands/drain-now.json", to_bytes(drain()))
     own = journal(store)
     assert [(slot.number, slot.command) for slot in own.commands()] == [(None, drain())]
-    assert own.write_command(drain("c-2"), 1) == (1, key(1))
+    assert own.write_command(drain("c-2"), NEWEST_PROTOCOL) == (1, key(1))
 
 
 def test_a_command_of_another_deployment_is_handed_on() -> None:
@@ -213,7 +216,7 @@ def test_a_command_that_changed_is_not_cleaned_up() -> None:
     """What is deleted is what was read (Law 4)."""
     store = MemoryStore()
     own = journal(store)
-    own.write_command(drain("c-1"), 1)
+    own.write_command(drain("c-1"), NEWEST_PROTOCOL)
     (slot,) = own.commands()
     store.put(key(1), to_bytes(drain("c-2")))
     with pytest.raises(VersionConflictError):
@@ -301,7 +304,7 @@ def test_what_goes_while_it_is_read_is_skipped() -> None:
     """A command that its agent cleans up, an event of a stream that is being removed: no error."""
     store = MemoryStore()
     own = journal(store)
-    own.write_command(drain(), 1)
+    own.write_command(drain(), NEWEST_PROTOCOL)
     own.append(noted("one"))
     plan = FaultPlan(meanwhile={2: lambda: own.delete_command(own.commands()[0])})
     assert journal(FaultyStore(store, plan)).commands() == []
@@ -319,7 +322,7 @@ def test_objects_that_are_no_events_are_passed_over() -> None:
 def test_journals_of_two_deployments_are_apart() -> None:
     """Nothing of one deployment is read or written under another (Law 4)."""
     store = MemoryStore()
-    journal(store).write_command(drain(), 1)
+    journal(store).write_command(drain(), NEWEST_PROTOCOL)
     other = Journal(Cells(store, FakeClock()), "orders", "d-00010")
     assert other.commands() == []
     assert list(other.events()) == []
@@ -328,7 +331,7 @@ def test_journals_of_two_deployments_are_apart() -> None:
 def test_cleaning_up_twice_is_cleaning_up_once() -> None:
     """Absence is success (Law 2)."""
     own = journal()
-    own.write_command(drain(), 1)
+    own.write_command(drain(), NEWEST_PROTOCOL)
     (slot,) = own.commands()
     own.delete_command(slot)
     own.delete_command(slot)

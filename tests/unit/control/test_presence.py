@@ -1,10 +1,12 @@
-"""Whether a home is there: by its record, by what earlier releases left, by a driver's own claim."""
+"""Whether a home is there: by its record, by a driver's own claim; and whether this version reads it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from airflow_streamstate.control.presence import SEEN_SECONDS, GuardedHome, HomePresence
 from airflow_streamstate.errors import (
     HomeAwayError,
+    HomeFormatError,
     HomeNotFoundError,
     ObjectExistsError,
     ObjectMissingError,
@@ -22,8 +25,10 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.protocol.codec import encoded, to_bytes
 from airflow_streamstate.protocol.records import Claim
+from airflow_streamstate.protocol.signing import SigningKeys
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
@@ -50,7 +55,7 @@ WRITES: tuple[Act, ...] = (
 
 
 def claim_of(stream: SimulatedStream, launch_key: str = "d-0001-a0001") -> Claim:
-    return Claim(STREAM, "d-0001", 1, launch_key, "host", 7, 1, 1, "0.1.0", stream.clock.new_uuid(), stream.clock.now())
+    return Claim(STREAM, "d-0001", 1, launch_key, "host", 7, 3, 3, "0.1.0", stream.clock.new_uuid(), stream.clock.now())
 
 
 @pytest.mark.parametrize("act", READS)
@@ -162,27 +167,51 @@ class RefusingOne(VanishingStore):
         return super().get(key)
 
 
-def test_a_home_of_an_earlier_release_is_one_by_its_streams() -> None:
-    """A register is enough, or the record of a deployment whose register is lost; what Spark makes anew is not."""
+@pytest.mark.parametrize("act", [*READS, *WRITES])
+@pytest.mark.parametrize("protocol", [OLDEST_PROTOCOL - 1, NEWEST_PROTOCOL + 1])
+def test_nothing_is_read_or_written_in_a_home_of_another_protocol(act: Act, protocol: int) -> None:
+    """One sentence names both, and the home is as it was. (Law 7)"""
+    clock, store = FakeClock(), MemoryStore()
+    HomePresence(store, clock).begin("tests")
+    plain = json.loads(store.get(layout.home_key()).body)  # type: ignore[union-attr]
+    store.put(layout.home_key(), encoded({**plain, "protocol": protocol}))
+    before = {info.key: store.get(info.key) for info in store.list_objects("")}
+    for presence in (HomePresence(store, clock), HomePresence(store, clock, is_expected=True)):
+        with pytest.raises(HomeFormatError, match="written by another version") as refused:
+            act(GuardedHome(presence))
+        assert refused.value.context["protocol"] == protocol
+        with pytest.raises(HomeFormatError):
+            presence.begin("tests")
+    assert {info.key: store.get(info.key) for info in store.list_objects("")} == before
+
+
+def test_a_home_of_a_newer_version_is_not_asked_for_its_signature() -> None:
+    """What is signed, and how, is among what another version may do in another way. (Law 7)"""
+    clock, store = FakeClock(), MemoryStore()
+    keys = SigningKeys.parse("k" * 40, "tests")
+    store.put(layout.home_key(), encoded({"kind": "HomeRecord", "protocol": NEWEST_PROTOCOL + 1}))
+    with pytest.raises(HomeFormatError):
+        HomePresence(store, clock, keys=keys).need()
+
+
+def test_streams_without_a_record_of_their_home_are_refused() -> None:
+    """A register is enough, or the record of a deployment whose register is lost; what Spark makes anew is not. The
+    error has a record that can be written by hand. (Laws 4 and 7)"""
     stream = SimulatedStream()
     store = stream.checkpoints
     store.put(f"{STREAM}/deployments/d-0001/checkpoints/counts/offsets/1", b"v1")
     store.put(f"{STREAM}/deployments/d-0001/heartbeat.json", b"{}")
     assert not HomePresence(store, stream.clock).is_there()
     stream.deploy()
+    for _ in range(2):
+        presence = HomePresence(store, stream.clock)
+        for act in (presence.is_there, presence.need, partial(presence.begin, "tests")):
+            with pytest.raises(HomeFormatError, match="has streams and no record") as refused:
+                act()
+        store.delete(layout.register_key(STREAM))
+    assert store.get(layout.home_key()) is None
+    store.put(layout.home_key(), str(refused.value.context["record"]).encode())
     assert HomePresence(store, stream.clock).is_there()
-    store.delete(layout.register_key(STREAM))
-    assert HomePresence(store, stream.clock).is_there()
-    HomePresence(store, stream.clock).complete("tests")
-    assert HomePresence(store, stream.clock).record_id() is not None
-
-
-def test_the_record_is_completed_only_where_a_home_is() -> None:
-    """A launch gives it to a home of an earlier release, and to nothing else."""
-    store = MemoryStore()
-    with pytest.raises(HomeNotFoundError):
-        HomePresence(store, FakeClock()).complete("tests")
-    assert list(store.list_objects("")) == []
 
 
 @pytest.mark.parametrize("fault", [Fault.CRASH_AFTER, Fault.REPLY_LOST])
@@ -219,20 +248,23 @@ def test_no_home_is_begun_where_one_was(absence: Absence) -> None:
 
 
 def test_a_driver_knows_its_home_by_record_or_claim() -> None:
-    """Another record is another home, unless its own claim lies there (the record was removed by hand, and another was
-    written); without a record its claim decides. (Law 4)"""
+    """Another record is another home, be it of another version, unless its own claim lies there (the record was removed
+    by hand, and another was written); without a record its claim decides. (Law 4)"""
     stream = SimulatedStream()
     store, control = stream.checkpoints, stream.control
+    control.presence.begin("tests")
     stream.deploy()
     claim = claim_of(stream)
     control.create_claim(claim)
-    control.presence.begin("tests")
     control.presence.bind(claim)
     assert control.presence.is_there()
+    own = store.get(layout.home_key())
+    assert own is not None
     store.delete(layout.home_key())
     assert control.presence.is_there()
-    HomePresence(store, stream.clock).begin("another")
-    assert control.presence.is_there()
+    for protocol in (OLDEST_PROTOCOL - 1, NEWEST_PROTOCOL):
+        store.put(layout.home_key(), encoded({**json.loads(own.body), "home_id": "another", "protocol": protocol}))
+        assert control.presence.is_there()
     key = layout.claim_key(STREAM, "d-0001", 1)
     store.put(key, to_bytes(replace(claim, write_id="another's")))
     assert not control.presence.is_there()

@@ -153,7 +153,7 @@ def test_beacons_of_drivers_are_not_signed() -> None:
 
 
 def lease() -> UpgradeLease:
-    return UpgradeLease("orders", UPGRADE, "me", AT, "w-1")
+    return UpgradeLease("orders", UPGRADE, "me", AT, "w-1", 60.0)
 
 
 def test_a_forged_lease_ends_no_upgrade() -> None:

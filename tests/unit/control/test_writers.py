@@ -34,7 +34,8 @@ def snapshot(spark_version: str, *names: str) -> SnapshotManifest:
     queries = {name: QuerySnapshot("q", QueryPosition(4), ()) for name in names}
     return SnapshotManifest(
         snapshot_id="s-1", snapshot_kind="stopped", stream_id="orders", deployment_id="d-0001", attempt=1,
-        fencing_token=1, taken_at=AT, taken_by="agent", queries=queries, write_id="w", spark_version=spark_version,
+        fencing_token=1, taken_at=AT, taken_by="agent", queries=queries, write_id="w",
+        content_digest="", spark_version=spark_version,
     )  # fmt: skip
 
 

@@ -61,7 +61,9 @@ def record(token: int) -> RequestRecord:
 
 def manifest(kind: SnapshotKind = "stopped", **queries: QuerySnapshot) -> SnapshotManifest:
     """A snapshot of these queries."""
-    return SnapshotManifest(f"d-0001-{kind}-000001", kind, "orders", "d-0001", 1, 1, START_AT, "agent", queries, "w")
+    return SnapshotManifest(
+        f"d-0001-{kind}-000001", kind, "orders", "d-0001", 1, 1, START_AT, "agent", queries, "w", ""
+    )
 
 
 def query(batch_id: int | None, *, drained: bool = False, **position: object) -> QuerySnapshot:

@@ -14,6 +14,7 @@ from airflow_streamstate.driver.main import FAILED_STATUS, USAGE_STATUS, main
 from airflow_streamstate.protocol.events import Claimed, Failed, Finished
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
 from support.drivers import STREAM, Deployments
+from support.earlier_home import STREAM_THERE, WORDS, earlier_home
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -258,3 +259,12 @@ def test_what_was_not_accepted_does_not_wait(tmp_path: Path) -> None:
     """Its driver ends with its verdict, as ever."""
     verdict, out = _rehearse(tmp_path, "print('once')\nraise ValueError('no')", waits_seconds=100.0)
     assert (verdict.outcome, out) == ("failed", "once\n")
+
+
+def test_a_home_of_an_earlier_checkout_is_refused(tmp_path: Path) -> None:
+    """Whatever launched the driver: it claims nothing, and its script does not run. (Law 7)"""
+    with earlier_home(tmp_path / "home"):
+        done = _run(tmp_path, script="print('it ran')", stream_id=STREAM_THERE, attempt=2)
+    assert done.returncode == FAILED_STATUS
+    assert WORDS in done.stderr
+    assert "it ran" not in done.stdout

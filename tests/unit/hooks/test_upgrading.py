@@ -125,8 +125,8 @@ def test_a_wait_that_ends_says_where_the_upgrade_stands(running: Controller, tmp
     assert "phase rehearsing" in what_remains(view, "finish")
 
 
-def test_an_upgrade_that_went_on_past_a_late_word_of_its_end_stands_for_itself(tmp_path: Path) -> None:
-    """An earlier release recorded that its task is gone before the task's next step won: the version was tried."""
+def test_a_version_that_failed_before_its_task_was_taken_for_gone_was_tried(tmp_path: Path) -> None:
+    """A watcher may record that the task is gone right after the task's next step has won."""
     upgraded = UpgradeStage(Stage(tmp_path)).runs()
     view = upgraded.to_started()
     clock, journal = upgraded.stage.clock, UpgradeJournal(upgraded.stage.control)

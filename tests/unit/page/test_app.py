@@ -25,6 +25,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.records import DeploymentSpec
 from support.airflow_streams import NamedHome
+from support.earlier_home import STREAM_THERE, WORDS, earlier_home
 from support.fake_clock import FakeClock
 from support.page_site import CONN_ID, PageSite
 from support.scripted_stream import QUERY
@@ -354,3 +355,15 @@ def test_secrets_are_in_no_part(site: PageSite, named: NamedHome, monkeypatch: p
         assert "hunter2" not in answer.text, name
         assert "cannot log in" in answer.text or name not in ("streams", "stream", "events")
     assert QUERY in site.get("api/stream", conn_id=CONN_ID, stream_id="flights").text
+
+
+def test_a_home_of_an_earlier_checkout_is_named_and_not_read(site: PageSite, named: NamedHome) -> None:
+    """Its streams are not shown as damaged; nothing in it changes. (Law 7)"""
+    with earlier_home(Path(named.config.home_uri)):
+        (home,) = site.get("api/streams").json()["homes"]
+        while home["looked_at"] is None and home["error"] is None:
+            (home,) = site.get("api/streams").json()["homes"]
+        assert WORDS in home["error"]["message"]
+        assert home["streams"] == []
+        answer = site.get("api/stream", conn_id=CONN_ID, stream_id=STREAM_THERE)
+        assert WORDS in answer.json()["error"]["message"]

@@ -34,12 +34,12 @@ from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from support.examples import example
 from support.messages import KINDS, json_values, messages_of, moments
 
 AT = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
-DRAIN = DrainNotification("c-1", "orders", "d-0001", AT, None, "me", "an upgrade")
+DRAIN = DrainNotification("c-1", "orders", "d-0001", AT, None, "me", "an upgrade", rehearse=True)
 any_message = st.sampled_from(sorted(KINDS)).flatmap(lambda kind: messages_of(KINDS[kind]))
 
 
@@ -94,13 +94,13 @@ def test_missing_fields_take_their_defaults() -> None:
         from_json(raw, key="k", expected=DrainNotification)
 
 
-@pytest.mark.parametrize("protocol", [NEWEST_PROTOCOL + 1, 0, -1, 10**30])
+@pytest.mark.parametrize("protocol", [NEWEST_PROTOCOL + 1, OLDEST_PROTOCOL - 1, 0, -1, 10**30])
 def test_another_protocol_version_is_refused(protocol: int) -> None:
     """The error names the version found and those known here (Law 7)."""
     with pytest.raises(UnsupportedVersionError) as caught:
         read_drain(drain_with(protocol=protocol))
     assert caught.value.context["protocol"] == protocol
-    assert caught.value.context["own_protocols"] == "1..1"
+    assert caught.value.context["own_protocols"] == f"{OLDEST_PROTOCOL}..{NEWEST_PROTOCOL}"
 
 
 def test_the_version_is_looked_at_before_anything_else() -> None:
@@ -174,7 +174,7 @@ def test_a_number_is_a_whole_number_of_64_bits(attempt: object) -> None:
     "body",
     [
         b"", b" ", b"null", b"[]", b"3", b'"text"', b"{", b'{"kind":', b"\xff\xfe{}", b"\xef\xbb\xbf{}", b"{}",
-        b'{"protocol": NaN}', b'{"protocol": 1, "kind": Infinity}', b'{"a": 1e999}', b"[" * 100_000,
+        b'{"protocol": NaN}', b'{"protocol": 3, "kind": Infinity}', b'{"a": 1e999}', b"[" * 100_000,
         b'{"a":' * 100_000, b'{"protocol": ' + b"9" * 5000 + b"}",
     ],
 )  # fmt: skip
@@ -273,11 +273,11 @@ def test_wire_form_is_plain_and_sorted() -> None:
     text = to_bytes(DRAIN).decode()
     raw = json.loads(text)
     assert list(raw) == sorted(raw)
-    assert (raw["kind"], raw["protocol"], raw["requested_at"]) == ("DrainNotification", 1, "2026-03-01T10:00:00.000Z")
+    assert (raw["kind"], raw["protocol"], raw["requested_at"]) == ("DrainNotification", 3, "2026-03-01T10:00:00.000Z")
     assert text.endswith("}\n")
 
 
-def test_an_older_protocol_can_be_written() -> None:
+def test_another_protocol_can_be_written() -> None:
     """The controller writes in the highest version that both sides know."""
     assert to_json(DRAIN, 7)["protocol"] == 7
 

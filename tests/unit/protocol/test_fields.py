@@ -15,13 +15,13 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError
 from airflow_streamstate.plan.replay_report import replay_report
-from airflow_streamstate.protocol.codec import Message, from_json, refuse_unreadable
+from airflow_streamstate.protocol.codec import DIGEST, Message, digest_of, from_json, refuse_unreadable
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.fields import Checked
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
 from support.messages import KINDS
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "v1"
+GOLDEN = Path(__file__).parents[2] / "golden" / "messages"
 ODD: list[tuple[str, str, object]] = [
     ("DeploymentSpec", "start.snapshot_id", "../../etc"),
     ("DeploymentSpec", "start.predecessor_id", "d-00001"),
@@ -56,7 +56,8 @@ def test_an_odd_value_is_malformed(kind: str, field: str, value: object) -> None
         outer, name = field.split(".")
         place = raw[outer] = dict(raw[outer])
     place[name] = value
-    raw.pop("digest", None)
+    if DIGEST in raw:
+        raw[DIGEST] = digest_of(raw)
     with pytest.raises(MalformedMessageError) as refused:
         from_json(raw, key="orders/x.json", expected=Message)
     assert refused.value.context["key"] == "orders/x.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import DataError, MalformedMessageError
-from airflow_streamstate.protocol.codec import from_bytes, from_json, to_bytes, to_json
+from airflow_streamstate.protocol.codec import DIGEST, digest_of, from_bytes, from_json, to_bytes, to_json
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from support.examples import example
 
@@ -51,23 +52,19 @@ def test_the_order_is_that_of_what_they_hold() -> None:
     assert sorted(mixed, key=lambda each: each.order) == in_order
 
 
-def without_digest(**changes: object) -> dict[str, Any]:
-    """The example as a release without digests would have written it."""
-    raw = {**to_json(manifest()), **changes}
-    del raw["digest"]
-    return raw
+def digested(raw: Mapping[str, object]) -> dict[str, Any]:
+    """A changed manifest as it would have been written."""
+    return {**raw, DIGEST: digest_of(raw)}
 
 
 def test_a_manifest_that_was_altered_is_refused() -> None:
-    """Whatever was changed in it, unknown fields included; one of older releases, without digest, is read (Law 7)."""
+    """Whatever was changed in it, unknown fields and the digest itself included (Law 7)."""
     raw = to_json(manifest())
     assert from_json(dict(reversed(raw.items())), key="k", expected=SnapshotManifest) == manifest()
-    assert from_json(without_digest(), key="k", expected=SnapshotManifest) == manifest()
     for name in raw:
         for changed in ({**raw, name: "x"}, {key: value for key, value in raw.items() if key != name}):
-            if changed.keys() != raw.keys() - {"digest"}:
-                with pytest.raises(DataError):
-                    from_json(changed, key="k", expected=SnapshotManifest)
+            with pytest.raises(DataError):
+                from_json(changed, key="k", expected=SnapshotManifest)
     with pytest.raises(MalformedMessageError, match="it was altered"):
         from_json({**raw, "later": 1}, key="k", expected=SnapshotManifest)
 
@@ -81,12 +78,12 @@ def test_a_manifest_of_any_text_has_the_digest_that_is_read() -> None:
 def test_an_unknown_kind_is_refused() -> None:
     """The kind of a snapshot decides how a deployment starts, so it is never guessed (Laws 5 and 7)."""
     with pytest.raises(MalformedMessageError, match="snapshot_kind"):
-        from_json(without_digest(snapshot_kind="backup"), key="k", expected=SnapshotManifest)
+        from_json(digested({**to_json(manifest()), "snapshot_kind": "backup"}), key="k", expected=SnapshotManifest)
 
 
 def test_a_manifest_that_does_not_say_drained_means_with_state() -> None:
     """The default is the one that loses nothing: the successor restores, and does not seed (Law 16)."""
     query = replace(manifest().queries["counts per minute"], drained=True)
     raw = to_json(replace(manifest(), queries={"q": query}))
-    del raw["queries"]["q"]["drained"], raw["digest"]  # type: ignore[attr-defined]
-    assert from_json(raw, key="k", expected=SnapshotManifest).queries["q"].drained is False
+    del raw["queries"]["q"]["drained"]  # type: ignore[attr-defined]
+    assert from_json(digested(raw), key="k", expected=SnapshotManifest).queries["q"].drained is False

@@ -10,11 +10,12 @@ import pytest
 from airflow_streamstate.errors import InvalidRequestError, SignatureError
 from airflow_streamstate.protocol.codec import _KINDS, Message, encoded, object_in, to_json
 from airflow_streamstate.protocol.signing import SIGNATURE, SigningKeys, own_signing_keys
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.examples import EXAMPLES
 
 KEY, OTHER = "orders/stream.json", "billing/stream.json"
 OLD, NEW, FOREIGN = "o" * 32, "n" * 32, "f" * 40
-PLAIN = {"kind": "StreamRegister", "protocol": 1, "attempt": 3, "facts": {"b": 1.5, "a": None}}
+PLAIN = {"kind": "StreamRegister", "protocol": NEWEST_PROTOCOL, "attempt": 3, "facts": {"b": 1.5, "a": None}}
 
 
 def keys(*texts: str) -> SigningKeys:

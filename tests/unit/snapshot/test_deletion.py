@@ -258,7 +258,7 @@ def test_a_writer_that_slept_completes_nothing_that_was_collected() -> None:
 
 
 def test_a_half_without_a_record_is_collected_after_its_time() -> None:
-    """As a driver of an earlier release leaves it: from when it was first seen (Law 7)."""
+    """As a writer leaves it that could not read the register: from when it was first seen (Law 7)."""
     shelf = shelf_with(1)
     shelf.checkpoints.put(shelf.data_key("offsets/0", snapshot_id=IDS[2]), b"half")
     sweep(shelf)
@@ -784,7 +784,7 @@ def test_a_place_that_falls_silent_in_the_middle_of_a_prune_is_told() -> None:
 def test_a_place_under_two_names_loses_nothing_that_the_other_name_has() -> None:
     """A symlink, a bind mount: the folder is one, and each manifest has it by its own name (Law 3)."""
     shelf, place = placed_shelf()
-    shelf.elsewhere["memory://alias"] = place  # as an earlier release let it be claimed
+    shelf.elsewhere["memory://alias"] = place  # mounted there after it was claimed
     run_stateful(shelf.checkpoint(), 5, first=5)
     shelf.capture(snapshot_id=IDS[3], kind="live", kept_at="memory://alias")
     prune(shelf, *IDS)

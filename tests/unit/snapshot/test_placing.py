@@ -11,11 +11,8 @@ from airflow_streamstate.errors import (
     ConflictError,
     InvalidRequestError,
     UnavailableError,
-    UnsupportedVersionError,
 )
-from airflow_streamstate.protocol import codec, layout
-from airflow_streamstate.protocol.codec import from_bytes
-from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import leased
@@ -115,8 +112,6 @@ def test_two_homes_of_the_same_uri_have_no_place_in_common() -> None:
     for _ in range(2):
         with pytest.raises(ConflictError, match="in another home of the same URI"):
             other.places.claim(other.control, PLACE)
-    shelf.checkpoints.delete(layout.claimed_place_key(STREAM, PLACE))  # as an earlier release left it
-    shelf.places.claim(shelf.control, PLACE)
     shelf.places.claim(shelf.control, PLACE)
     assert verify(shelf.control, place, manifest.snapshot_id) == []
 
@@ -223,16 +218,3 @@ def test_a_deployment_that_keeps_no_snapshots_refers_to_its_own_checkpoint() -> 
     assert verify(shelf.control, shelf.checkpoints, SNAPSHOT) == []
     with pytest.raises(InvalidRequestError, match="--snapshots none"):
         shelf.capture(kind="live", snapshot_id="s-live", kept_at=NO_SNAPSHOTS)
-
-
-@pytest.mark.parametrize("kept_at", [PLACE, NO_SNAPSHOTS])
-def test_an_earlier_release_refuses_such_a_manifest_by_its_version(
-    kept_at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would look for the files in the wrong place, and miss them (Law 7)."""
-    shelf, _ = placed_shelf(3)
-    shelf.capture(kept_at=kept_at)
-    stored = shelf.checkpoints.get(layout.manifest_key(STREAM, SNAPSHOT))
-    monkeypatch.setattr(SnapshotManifest, "readable_protocol", codec.NEWEST_PROTOCOL)
-    with pytest.raises(UnsupportedVersionError, match="protocol version"):
-        from_bytes(stored.body, key="manifest.json", expected=SnapshotManifest)

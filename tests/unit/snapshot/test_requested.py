@@ -23,7 +23,7 @@ def kept(shelf: Shelf, snapshot_id: str, request_id: str = REQUEST, command_id: 
     shelf.control.create_manifest(
         SnapshotManifest(
             snapshot_id, "live", STREAM, deployment_id, 1, 1, shelf.clock.now(), "agent", {}, shelf.clock.new_uuid(),
-            command_id=command_id, request_id=request_id,
+            "", command_id=command_id, request_id=request_id,
         )
     )  # fmt: skip
     shelf.checkpoints.put(f"{STREAM}/deployments/{deployment_id}/spec.json", b"")

@@ -56,8 +56,9 @@ def slot(stage: Stage, command_id: str, **changes: Any) -> CommandSlot:
     """The command as it lies there, written now."""
     facts = {"requested_at": stage.clock.now(), **changes}
     command = SnapshotRequest(
-        command_id, STREAM, "d-0001", deadline_at=None, requested_by="t", reason="", attempt=1, **facts
-    )
+        command_id, STREAM, "d-0001", deadline_at=None, requested_by="t", reason="", attempt=1,
+        request_id=REQUEST, ttl_seconds=300.0, **facts
+    )  # fmt: skip
     return CommandSlot(1, f"commands/{command_id}", "v", command, None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -24,8 +23,7 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
 )
 from airflow_streamstate.hooks.refusals import is_retryable
-from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.codec import fields_json, to_json
 from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.events import Accepted, Failed, Finished, Rejected, SnapshotReady
 from airflow_streamstate.protocol.heartbeat import QueryBeat
@@ -211,36 +209,20 @@ def test_an_end_that_was_not_ordered_answers_a_request_too(stage: Stage) -> None
 
 
 @pytest.mark.parametrize(
-    ("terms", "more"),
+    "terms",
     [
-        (SnapshotTerms(), {}),
-        (SnapshotTerms(datetime(2026, 3, 1, tzinfo=timezone.utc)), {"requested_at": "2026-03-01T00:00:00.000Z"}),
-        (SnapshotTerms(ttl_seconds=0.5), {"ttl_seconds": 0.5}),
-        (SnapshotTerms(consistent=True), {"consistent": True}),
+        SnapshotTerms(),
+        SnapshotTerms(datetime(2026, 3, 1, tzinfo=timezone.utc)),
+        SnapshotTerms(ttl_seconds=0.5),
+        SnapshotTerms(consistent=True),
     ],
 )
-def test_a_request_of_an_earlier_release_is_the_same_request(
-    asked: AskedStream, terms: SnapshotTerms, more: dict[str, object]
-) -> None:
-    """The digest of its terms is recorded, and what earlier releases recorded stays valid. (Law 2)"""
+def test_the_digest_of_a_request_is_over_its_terms(asked: AskedStream, terms: SnapshotTerms) -> None:
+    """The same id with other terms is another request. (Law 2)"""
     asked.ask(terms=terms)
-    plain = {"verb": "snapshot", "mode": "default", "deployment_id": None, **more}
+    plain = {"verb": "snapshot", **fields_json(terms)}
     assert asked.stage.control.request(REQUEST).request_digest == digest_of(plain)
     assert [request.consistent for request in asked.requests()] == [terms.consistent]
-
-
-def test_a_record_of_an_earlier_release_has_no_terms(asked: AskedStream) -> None:
-    """It is asked for again by the default ones, and for no reason. (Law 2)"""
-    asked.ask(terms=SnapshotTerms(), reason="because")
-    key = f"{layout.idempotency_folder(STREAM)}/{REQUEST}.json"
-    plain = json.loads(asked.stage.store.get(key).body)
-    del plain["snapshot"]
-    asked.stage.store.put(key, json.dumps(plain).encode())
-    asked.dies()
-    asked.resumes()
-    asked.ask()
-    request = asked.requests()[-1]
-    assert (request.attempt, request.reason, request.consistent, request.deadline_at) == (2, "", False, None)
 
 
 def test_a_request_that_a_driver_takes_up_while_it_is_dated_anew_is_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ RESTORE = Start(StartPlan("restore", "s", "d-0001"))
 def snapshot(*places: str) -> SnapshotManifest:
     identities = (*(SourceIdentity("file", f"file {place}") for place in places), SourceIdentity("kafka", "kafka /a"))
     queries = {"q": QuerySnapshot("id", QueryPosition(3), (), identities=identities)}
-    return SnapshotManifest("s", "stopped", "orders", "d-0001", 1, 1, START_AT, "agent", queries, "w")
+    return SnapshotManifest("s", "stopped", "orders", "d-0001", 1, 1, START_AT, "agent", queries, "w", "")
 
 
 @pytest.mark.parametrize(

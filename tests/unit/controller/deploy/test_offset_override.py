@@ -237,7 +237,7 @@ def test_only_a_query_that_stands_and_has_no_state_is_moved(
     """State belongs to the offsets that it was built from; a batch in the making may be in the sink. (Laws 14, 16)"""
     entries = tuple(FileEntry(path, 1, "0a1b2c3d") for path in files)
     query = QuerySnapshot("id", position, entries, drained=drained)
-    manifest = SnapshotManifest("s-1", "stopped", STREAM, "d-0001", 1, 1, AT, "agent", {"counts": query}, "w")
+    manifest = SnapshotManifest("s-1", "stopped", STREAM, "d-0001", 1, 1, AT, "agent", {"counts": query}, "w", "")
     fields = {"offsets": at(1)} if position.batch_id is None else {"begins_at": AT}
     found = decided(stage, manifest, start="seed", **fields, **asked)
     if said is None:
@@ -252,7 +252,7 @@ def test_a_time_moves_every_query_that_has_begun(stage: Stage) -> None:
     stood = QuerySnapshot("id", QueryPosition(3, ("-",)), ())
     new = QuerySnapshot("id", QueryPosition(None), ())
     queries = {"b": stood, "new": new, "a": stood}
-    manifest = SnapshotManifest("s-1", "stopped", STREAM, "d-0001", 1, 1, AT, "agent", queries, "w")
+    manifest = SnapshotManifest("s-1", "stopped", STREAM, "d-0001", 1, 1, AT, "agent", queries, "w", "")
     found = decided(stage, manifest, begins_at=AT, start="seed")
     assert isinstance(found, Start)
     since = "begins with the input since 2026-03-01T00:00:00.000Z: its sources are asked for it"

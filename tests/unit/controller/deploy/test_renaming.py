@@ -13,7 +13,7 @@ from airflow_streamstate.protocol.records import StartPlan
 from support.fake_clock import START_AT
 
 QUERIES = {name: QuerySnapshot(f"id-{name}", QueryPosition(3), ()) for name in ("a", "b")}
-MANIFEST = SnapshotManifest("s", "stopped", "orders", "d-0001", 1, 1, START_AT, "agent", QUERIES, "w")
+MANIFEST = SnapshotManifest("s", "stopped", "orders", "d-0001", 1, 1, START_AT, "agent", QUERIES, "w", "")
 RESTORE = Start(StartPlan("restore", "s", "d-0001"))
 
 

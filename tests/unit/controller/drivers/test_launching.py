@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUn
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.signing import SigningKeys
@@ -372,19 +370,6 @@ def test_a_jar_that_is_not_there_is_refused_before_anything_is_written(stage: St
     with pytest.raises(InvalidRequestError, match="cannot be read"):
         stage.deploy(jars=(str(stage.folder / "nosuch.jar"),))
     assert list(stage.store.list_objects("")) == []
-
-
-def test_a_deployment_of_an_earlier_release_runs_the_jar_at_its_path(stage: Stage) -> None:
-    """Its record has the path of the machine that deployed it, and nothing of the file."""
-    stage.deploy()
-    stage.stopped()
-    jar, key = stage.script("classes", "x.jar"), layout.spec_key(STREAM, "d-0001")
-    old = replace(stage.spec(), jars=(str(jar),))
-    assert old.needed_protocol == 1
-    stage.store.put(key, to_bytes(old))
-    home = Home.of(stage.store, stage.store, stage.folder, stage.clock)
-    Controller(home, stage.launcher, stage.clock).resume(STREAM)
-    assert stage.launcher.requests["d-0001-a0002"].jars == (str(jar),)
 
 
 def test_a_python_environment_travels_from_the_home(stage: Stage) -> None:

@@ -176,17 +176,12 @@ def test_a_variable_that_is_not_set_is_no_secret() -> None:
             from_environment(reference, environ)
 
 
-def test_what_only_looks_like_a_reference_is_started_again_as_it_was_recorded(stage: Stage, vault: Vault) -> None:
-    """Earlier releases recorded such words: a deploy refuses them today, a resume must not. (Law 15)"""
+def test_what_only_looks_like_a_reference_is_refused_at_a_launch(stage: Stage, vault: Vault) -> None:
+    """As at a deploy, which never records such words: a record that has them was not written by one. (Law 15)"""
     stage.deploy()
-    stage.stopped()
-    words = ("--from", "secret://our-vault/orders", "--map=see env://PIN there")
-    spec = replace(stage.spec(), arguments=words, conf={"spark.a": "env://"})
-    assert resolve(spec, vault, Allowed()).arguments == words
-    assert resolve(spec, vault, Allowed()).conf == {"spark.a": "env://"}
-    stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(spec))
-    Controller(stage.home, stage.launcher, stage.clock, "tests", look_up=vault).resume(STREAM)
-    assert stage.launcher.requests["d-0001-a0002"].arguments == words
+    for changes in ({"arguments": ("--from", "secret://our-vault/orders")}, {"conf": {"spark.a": "env://"}}):
+        with pytest.raises(InvalidRequestError, match="no reference to a secret"):
+            resolve(replace(stage.spec(), **changes), vault, Allowed())
     assert vault.asked == []
 
 

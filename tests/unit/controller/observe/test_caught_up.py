@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_streamstate.controller.observe.caught_up import (
-    asked_at,
     decide_caught_up,
     describe_behind,
     describe_since_snapshot,
     has_some_left,
-    lags_of,
     query_caught_up,
     seconds_to_zero,
 )
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition
 from airflow_streamstate.protocol.events import Finished
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
-from support.fake_clock import START_AT
 from support.sim_stage import STREAM, Stage
 
 NONE_LEFT = SourceLag("file /in", 0, "files", 0.0)
@@ -144,21 +140,8 @@ def test_a_deployment_is_told_by_each_of_its_queries(stage: Stage) -> None:
         (beat(NONE_LEFT), False),
         (beat(UNTOLD), False),
         (beat(SOME_LEFT, is_idle=True), False),
-        (beat(rows_behind=7), True),
-        (beat(rows_behind=0), False),
     ],
 )
 def test_what_is_left_is_what_a_source_has_counted(query: QueryBeat, is_left: bool) -> None:
     """An unknown lag is none that is known."""
     assert has_some_left(query) is is_left
-
-
-def test_a_driver_that_counts_rows_alone_is_read_as_one_source() -> None:
-    """Of an earlier release; what its sources say counts for more."""
-    at, later = START_AT, START_AT + timedelta(seconds=1)
-    assert lags_of(beat(rows_behind=7)) == (SourceLag("its sources", 7, "rows"),)
-    assert lags_of(beat(NONE_LEFT, rows_behind=7)) == (NONE_LEFT,)
-    assert lags_of(beat()) == ()
-    assert asked_at(beat(rows_behind=7, rows_behind_at=at)) == at
-    assert asked_at(beat(NONE_LEFT, lags_at=later, rows_behind_at=at)) == later
-    assert asked_at(beat()) is None

@@ -97,15 +97,6 @@ def test_other_errors_are_mended_where_they_are(stage: Stage, said: dict[str, An
     assert has_not not in told
 
 
-@pytest.mark.parametrize("error", ["[STREAM_FAILED] Query [id = 1] terminated", "ValueError: poison"])
-def test_a_batch_that_can_never_run_may_be_skipped(stage: Stage, error: str) -> None:
-    """Where it was a query that failed."""
-    running(stage)
-    name = "counts" if error.startswith("ValueError") else ""
-    stage.say(Failed, error=error, traceback=f"Traceback …\n{error}", query_name=name)
-    assert SKIP in advice(stage)
-
-
 @pytest.mark.parametrize("planned_id", [None, 7])
 def test_a_skip_is_offered_where_a_batch_is_planned_and_nowhere_else(stage: Stage, planned_id: int | None) -> None:
     """A query that failed between two batches has none that could be passed over."""

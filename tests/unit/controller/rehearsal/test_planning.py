@@ -87,7 +87,7 @@ def test_a_query_less_and_a_changed_one_are_found(stage: Stage) -> None:
 
 
 def test_what_has_no_plan_cannot_be_compared_and_does_not_fit(stage: Stage) -> None:
-    """A version of an older release, or a plan that cannot be read."""
+    """A version whose plan was not recorded, or a plan that cannot be read."""
     planned = Planned(stage, has_plans=False)
     view = planned.begin()
     keep_plan(stage.control, view.rehearsal_id, "counts")

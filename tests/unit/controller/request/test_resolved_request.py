@@ -66,22 +66,27 @@ def test_a_file_that_changes_while_it_is_deployed_is_noticed(stage: Stage) -> No
         resolved.pin(stage.store)
 
 
-def test_what_earlier_versions_could_not_ask_for_leaves_no_trace_in_a_digest(stage: Stage) -> None:
-    """A task that is tried again across an upgrade of this package finds the deployment that it began. (Law 2)"""
-    plain = resolve_request(stage.request("print(1)\n"))
-    assert plain.digest == "bc0c665a5aba998eb6beaac03dcfda64a67ae0b541800c3ca8fd890de7cbf342"
-    lost = resolve_request(stage.request("print(1)\n", accept_lost_input=("counts",)))
-    variables = resolve_request(stage.request("print(1)\n", environment={"TZ": "UTC"}))
-    assert len({plain.digest, lost.digest, variables.digest}) == 3
-    assert plain.version.code_digest == lost.version.code_digest != variables.version.code_digest
-
-
-def test_settings_that_came_later_change_a_digest_only_where_they_are_given(stage: Stage) -> None:
-    """A request that an earlier release has recorded is the same request today. (Law 2)"""
-    plain = resolve_request(stage.request("print('v1')\n", settings=AgentSettings()))
-    assert plain.digest == "5688b572b46188ef2a4f4ba8da21b62b63a4f3d9d3c74e3ebe113f4436165860"
-    given = resolve_request(stage.request("print('v1')\n", settings=AgentSettings(snapshot_every_seconds=60)))
-    assert given.digest != plain.digest
+def test_every_field_of_a_request_is_in_its_digest(stage: Stage) -> None:
+    """Another value is another request; what runs has a digest of its own. (Law 2)"""
+    asked = [
+        resolve_request(stage.request("print(1)\n", **changes))
+        for changes in (
+            {},
+            {"accept_lost_input": ("counts",)},
+            {"environment": {"TZ": "UTC"}},
+            {"settings": AgentSettings()},
+            {"settings": AgentSettings(snapshot_every_seconds=60)},
+            {"max_snapshot_age_seconds": 60.0, "snapshot_id": "d-0001-live-000001"},
+            {"accept_hazards": True},
+            {"on_query_failure": "fail"},
+            {"owner": "ada"},
+            {"working_folder": stage.folder},
+        )
+    ]
+    assert len({one.digest for one in asked}) == len(asked)
+    codes = {one.version.code_digest for one in asked}
+    assert codes == {asked[0].version.code_digest, asked[2].version.code_digest}
+    assert len(codes) == 2
 
 
 @pytest.mark.parametrize("words", [("--password", "hunter2"), ("--url=http://ann:hunter2@db/x",)])

@@ -40,7 +40,7 @@ def test_what_no_state_can_be_written_in_is_refused(change: dict[str, Any]) -> N
 
 
 def test_a_change_names_its_rewrite_and_keeps_to_its_settings(tmp_path: Path) -> None:
-    """So that a later seed has them, too; a change without one asks for none, with the digest of earlier releases."""
+    """So that a later seed has them, too; a change without one asks for none."""
     path = tmp_path / "m.py"
     path.write_text(MIGRATION)
     change = ChangeRequest("orders", partitions=5, state_store="rocksdb", checkpoint_format=2, migration=path)

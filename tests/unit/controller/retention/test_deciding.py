@@ -32,7 +32,7 @@ REGISTER = RetentionRegister("orders", "w", AT, "tests")
 def one(number: int) -> SnapshotManifest:
     """The n-th snapshot, taken on the n-th day."""
     taken_at = AT + timedelta(days=number)
-    return SnapshotManifest(f"s-{number}", "live", "orders", "d-0001", 1, 1, taken_at, "agent", {}, "w")
+    return SnapshotManifest(f"s-{number}", "live", "orders", "d-0001", 1, 1, taken_at, "agent", {}, "w", "")
 
 
 FIVE = {f"s-{number}": one(number) for number in range(1, 6)}

@@ -50,7 +50,7 @@ def manifest(number: int, kind: SnapshotKind = "stopped", attempt: int = 1) -> S
     deployment_id = deployment_id_for(number)
     token = fencing_token_of(deployment_id)
     snapshot_id = snapshot_id_for(deployment_id, kind, attempt)
-    return SnapshotManifest(snapshot_id, kind, STREAM, deployment_id, attempt, token, AT, "agent", {}, "w")
+    return SnapshotManifest(snapshot_id, kind, STREAM, deployment_id, attempt, token, AT, "agent", {}, "w", "")
 
 
 def register(current: int | None = 4, **changes: object) -> StreamRegister:

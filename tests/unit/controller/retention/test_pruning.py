@@ -73,7 +73,8 @@ def live(stage: Stage, deployment_id: str, last: int, rows_behind: int) -> None:
     stage.come_to_life(deployment_id, queries=("counts",))
     stage.run_batches(last, deployment_id=deployment_id)
     at = stage.clock.now()
-    stage.beat(deployment_id, counts=QueryBeat(last, at, is_active=True, rows_behind=rows_behind, rows_behind_at=at))
+    lags = (SourceLag("file /in", rows_behind, "rows"),)
+    stage.beat(deployment_id, counts=QueryBeat(last, at, is_active=True, lags=lags, lags_at=at))
 
 
 def prune(stage: Stage, policy: RetentionPolicy = NOTHING, *, is_dry: bool = False) -> Pruned:

@@ -38,6 +38,7 @@ def manifest(number: int, **queries: QuerySnapshot) -> SnapshotManifest:
         "agent",
         queries,
         "w",
+        "",
     )
 
 

@@ -59,7 +59,7 @@ def test_law_5_only_mode_fresh_starts_with_nothing(upgraded: UpgradeStage) -> No
 
 
 def test_the_target_is_a_version_of_its_own(upgraded: UpgradeStage) -> None:
-    """The home keeps it as earlier releases did, as a deployment that never is one; only what runs is read of it."""
+    """The home keeps it as a deployment that never is one; only what runs is read of it."""
     view = upgraded.begin()
     tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     record, target = upgraded.stage.spec(view.upgrade_id), tools.target("restore")

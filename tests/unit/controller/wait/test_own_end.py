@@ -150,7 +150,8 @@ def test_the_word_of_a_condition_is_checked() -> None:
     """A trigger carries it through a database."""
     raw = condition("wait").to_json()
     assert WaitCondition.from_json(raw) == condition("wait")
-    del raw["if_stopped"]
-    assert WaitCondition.from_json(raw) == condition("fail")
     with pytest.raises(ValueError, match="if_stopped"):
         WaitCondition.from_json({**raw, "if_stopped": "later"})
+    del raw["if_stopped"]
+    with pytest.raises(ValueError, match="without if_stopped"):
+        WaitCondition.from_json(raw)

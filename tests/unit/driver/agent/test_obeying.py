@@ -110,9 +110,9 @@ BAD_OBJECTS = {
     "cut short": b'{"kind": "DrainNotification", "proto',
     "no JSON": b"\x00\xff\x00",
     "a list": b"[]",
-    "an unknown kind": json.dumps({"kind": "Reboot", "protocol": 1}).encode(),
-    "an event": json.dumps({"kind": "Claimed", "protocol": 1}).encode(),
-    "a field missing": json.dumps({"kind": "DrainNotification", "protocol": 1}).encode(),
+    "an unknown kind": json.dumps({"kind": "Reboot", "protocol": NEWEST_PROTOCOL}).encode(),
+    "an event": json.dumps({"kind": "Claimed", "protocol": NEWEST_PROTOCOL}).encode(),
+    "a field missing": json.dumps({"kind": "DrainNotification", "protocol": NEWEST_PROTOCOL}).encode(),
     "a newer version": json.dumps({"kind": "DrainNotification", "protocol": 99}).encode(),
 }
 

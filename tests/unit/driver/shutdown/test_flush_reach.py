@@ -30,7 +30,7 @@ def reach_of(driver: SimulatedDriver, mode: DrainMode | None = "default") -> Flu
     order = Order("c-1")
     if mode is not None:
         moment = driver.clock.now()
-        order = Order("c-1", 1, DrainNotification("c-1", "flights", "d-0001", moment, None, "ada", "", mode=mode))
+        order = Order("c-1", 1, DrainNotification("c-1", "flights", "d-0001", moment, None, "ada", "", False, mode))
     attempt = driver.supervisor.attempt
     return FlushReach(attempt, order, recorded_plans(attempt.control, "d-0001"))
 
