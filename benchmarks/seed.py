@@ -15,6 +15,7 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, QueryStarted
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from benchmarks.grounds import commits_in
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
@@ -74,7 +75,7 @@ def _seeded(place: Path, number: int, count: int) -> dict[str, float]:
         try:
             old.wait_committed(QUERY, BATCHES_OF_KEYS, BUILD_SECONDS)
             upgrades = streams.controller.upgrades
-            begun = upgrades.begin(UpgradeRequest(ChangeRequest(old.stream_id), mode="drain"))
+            begun = upgrades.begin(UpgradeRequest(ChangeRequest(old.stream_id), UpgradeTerms(mode="drain")))
             view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS)
             if view.outcome != "upgraded":
                 raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")

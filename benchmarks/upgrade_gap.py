@@ -20,6 +20,7 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStarted, Stopped
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from benchmarks.grounds import Ground, busy, on_disk, on_s3
 from benchmarks.kubernetes_ground import on_kubernetes
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
@@ -145,7 +146,7 @@ class _Bench:
             old = streams.deploy(f"{NAME}-{number}", SCRIPT, *self._arguments(name))
             old.wait_committed(QUERY, WARM_BATCH_ID, START_SECONDS)
             upgrades = streams.controller.upgrades
-            begun = upgrades.begin(UpgradeRequest(ChangeRequest(old.stream_id), mode="restore"))
+            begun = upgrades.begin(UpgradeRequest(ChangeRequest(old.stream_id), UpgradeTerms(mode="restore")))
             view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS)
             if view.outcome != "upgraded":
                 raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")

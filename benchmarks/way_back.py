@@ -13,6 +13,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.protocol.events import Failed
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, WAITS
 from benchmarks.grounds import Ground, on_disk
 from benchmarks.jobs_at_work import BareRun
@@ -53,7 +54,7 @@ def _back_seconds(ground: Ground, source: Path, number: int) -> float:
         old.wait_committed(QUERY, WARM_BATCH_ID, WAIT_SECONDS)
         upgrades = streams.controller.upgrades
         change = ChangeRequest(old.stream_id, arguments=(*arguments, "--fails-once-there-is", str(mistake)))
-        begun = upgrades.begin(UpgradeRequest(change, mode="restore", warm_return=True))
+        begun = upgrades.begin(UpgradeRequest(change, UpgradeTerms(mode="restore", warm_return=True)))
 
         def strike(_: str) -> None:
             if upgrades.view(old.stream_id, begun.upgrade_id).state.phase not in BEFORE_THE_STOP:

@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import json
 import re
+import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -316,7 +317,8 @@ def registry() -> str:
 
 
 def main() -> int:
-    """Rewrite every page and ``provider.yaml``; returns 0."""
+    """Rewrite the terms of the operators (``operators.py``), every page and ``provider.yaml``; returns 0."""
+    runpy.run_path(str(DOCS / "operators.py"))["main"]()
     REGISTRY.write_text(registry(), encoding="utf-8")
     for page in sorted(DOCS.rglob("*.md")):
         page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 from airflow_streamstate.cli.options import (
     Ordering,
     accept_lost_input_option,
@@ -23,9 +21,7 @@ from airflow_streamstate.cli.options import (
     script_arguments,
 )
 from airflow_streamstate.cli.start import LISTS, code_of, lists_of
-from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
 from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.protocol.rehearsals import REHEARSED_BATCHES, REHEARSED_ROWS
 
 _OF_A_CHANGE = frozenset(
     {
@@ -102,28 +98,6 @@ change_options = options(
         " removed, others in another order, a wider type, a field added to a state variable.",
     ),
     script_arguments,
-)
-
-
-rehearsed_options = options(
-    option(
-        "--rehearse-batches",
-        type=click.IntRange(0, MOST_BATCHES),
-        default=REHEARSED_BATCHES,
-        show_default=True,
-        metavar="N",
-        heading="Rehearsal",
-        help="So many of the newest batches of each query run again, with their rows and without a sink.",
-    ),
-    option(
-        "--rehearse-rows",
-        type=click.IntRange(min=1),
-        default=REHEARSED_ROWS,
-        show_default=True,
-        metavar="N",
-        heading="Rehearsal",
-        help="About so many rows of these batches, at most.",
-    ),
 )
 
 

@@ -11,15 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.cli.changes import change_of, change_options, names_anything, rehearsed_options
+from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
 from airflow_streamstate.cli.naming import allow_change
 from airflow_streamstate.cli.options import Ordering, OrderVerb, deadline_option, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.replay import print_versions, watched_by
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.term_options import term_options, terms_given
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES, RecordedPlans
+from airflow_streamstate.controller.rehearsal.planning import RecordedPlans
 from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.plan.migrating import operator_name
@@ -33,6 +34,7 @@ from airflow_streamstate.plan.model import (
 )
 from airflow_streamstate.plan.report import PlanReport, QueryReport, ran_again, replay_sentences, to_markdown
 from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS, RewrittenTable
+from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES, RehearsalTerms
 
 _LONGEST_LINE = 160
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
@@ -50,9 +52,9 @@ _OUTCOMES_OF_PLANS = {
 }
 
 
-def rehearsing(console: Console, view: RehearsalView, *, runs_batches: bool) -> None:
+def rehearsing(console: Console, view: RehearsalView, *, rehearse: bool) -> None:
     """Before the wait: what is tried, and on which state."""
-    if not runs_batches:
+    if not rehearse:
         what = f"the plans of the change are compared with those of {view.deployment_id}, no batch is tried"
         _begun(console, view, what)
         return
@@ -71,7 +73,7 @@ def _begun(console: Console, view: RehearsalView, what: str) -> None:
 
 def print_report(console: Console, found: PlanReport) -> None:
     """The report of a change."""
-    outcomes = _OUTCOMES if found.runs_batches else {**_OUTCOMES, **_OUTCOMES_OF_PLANS}
+    outcomes = _OUTCOMES if found.rehearse else {**_OUTCOMES, **_OUTCOMES_OF_PLANS}
     colour, words = outcomes[found.outcome]
     line = shown(f"{found.stream_id}, compared with {found.deployment_id}: the change ") + Text(words, colour)
     if found.verdict is not None:
@@ -151,14 +153,7 @@ def rewritten_words(table: RewrittenTable) -> str:
 
 @click.command(cls=OrderVerb, takes=("reason", "request-id"))
 @stream_argument
-@option(
-    "--rehearse/--no-rehearsal",
-    "runs_batches",
-    default=True,
-    help="Run an empty batch of each query on a fork of its state, then its newest batches with their rows, without a "
-    "sink; or only compare the plans. The script runs once in both, with STREAMSTATE_REHEARSAL=1 in its environment.",
-)
-@rehearsed_options
+@term_options(RehearsalTerms)
 @change_options
 @option(
     "--replay",
@@ -188,9 +183,6 @@ def plan(
     session: ShellSession,
     /,
     stream_id: str,
-    runs_batches: bool,
-    rehearse_batches: int,
-    rehearse_rows: int,
     replay_last: int | None,
     replay_out: str | None,
     fail_on_changed_rows: bool,
@@ -235,9 +227,7 @@ def plan(
         controller,
         request,
         request_id=ordering.request_id,
-        runs_batches=runs_batches,
-        batches=rehearse_batches,
-        rows=rehearse_rows,
+        terms=terms_given(RehearsalTerms, change),
         deadline_seconds=deadline_seconds,
     )
     if replay_last is not None:
@@ -251,9 +241,11 @@ def plan(
     return status_of_rehearsal(report.outcome, is_as_asked=report.has_same_rows or not fail_on_changed_rows)
 
 
-def _rehearsed(session: ShellSession, controller: Controller, request: ChangeRequest, **terms: Any) -> PlanReport:
-    view = controller.plans.begin(request, **terms)
-    session.say(lambda console: rehearsing(console, view, runs_batches=terms["runs_batches"]))
+def _rehearsed(
+    session: ShellSession, controller: Controller, request: ChangeRequest, terms: RehearsalTerms, **given: Any
+) -> PlanReport:
+    view = controller.plans.begin(request, terms=terms, **given)
+    session.say(lambda console: rehearsing(console, view, rehearse=terms.rehearse))
     try:
         with session.progress(f"{view.stream_id} {view.rehearsal_id}") as on_progress:
             return controller.plans.wait(view, on_progress)

@@ -28,7 +28,6 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import LISTS, code_of, lists_of
-from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
 from airflow_streamstate.controller.rehearsal.rehearsals import Report
 from airflow_streamstate.controller.rehearsal.replays import DEADLINE_SECONDS, ReplayRequest, ReplayView, Watched
 from airflow_streamstate.controller.request.changes import ChangeRequest
@@ -44,6 +43,7 @@ from airflow_streamstate.plan.replay_report import (
     versions_rows,
 )
 from airflow_streamstate.protocol.rehearsals import ReplayedBatch
+from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES
 
 _CODE = ("application", "arguments", "conf", "environment", "master", "modules", "working_folder", *LISTS)
 DEBUGGED_SECONDS = 86_400.0

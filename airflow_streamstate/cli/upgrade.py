@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +15,6 @@ from airflow_streamstate.cli.changes import (
     change_of,
     change_options,
     partitions_option,
-    rehearsed_options,
     state_store_option,
 )
 from airflow_streamstate.cli.exits import DONE, status_of_upgrade
@@ -24,35 +22,24 @@ from airflow_streamstate.cli.naming import allow_change
 from airflow_streamstate.cli.options import (
     Ordering,
     OrderVerb,
-    Seconds,
-    accept_hazards_option,
-    accept_lost_input_option,
-    max_snapshot_age_option,
     on_failure_option,
     option,
-    options,
     pass_session,
     restart_policy_of,
     stream_argument,
 )
 from airflow_streamstate.cli.render import plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import Report, ShellSession
+from airflow_streamstate.cli.term_options import term_options, terms_given
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.partitions import SuggestedPartitions
 from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.upgrade.requests import (
-    LEAST_SLOWER_FACTOR,
-    MODES,
-    MOST_SLOWER_FACTOR,
-    WAYS,
-    RollbackRequest,
-    UpgradeRequest,
-)
+from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
 from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, UpgradeView, differences_of, downtime_words
-from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, worst_of
-from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.upgrades import AfterStop
 
 BAR_CHARACTERS = 30
 
@@ -238,75 +225,6 @@ WAIT_SECONDS = 3_600.0
 SETTLE_SECONDS = 300.0
 """How long Ctrl-C waits at most until one version runs; Ctrl-C again leaves at once."""
 OVER = "it is over; at the timeout it stays under way, and `continue` continues it"
-_HEALTHY = "Healthy"
-
-
-_healthy_options = options(
-    option(
-        "--healthy-batches",
-        type=click.IntRange(1, 1_000_000),
-        default=3,
-        show_default=True,
-        metavar="N",
-        heading=_HEALTHY,
-        help="Batches that each query has to commit past the handover.",
-    ),
-    option(
-        "--healthy-deadline",
-        "healthy_within_seconds",
-        type=Seconds(1.0),
-        default=300.0,
-        show_default=True,
-        metavar="SECONDS",
-        heading=_HEALTHY,
-        help="Seconds until it must be healthy. After that it is given up.",
-    ),
-    option(
-        "--caught-up",
-        is_flag=True,
-        heading=_HEALTHY,
-        help="Healthy only when no input is left to read, or no more than the version before had left.",
-    ),
-)
-_slower_option = option(
-    "--roll-back-if-slower",
-    "roll_back_if_slower",
-    type=click.FloatRange(LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR),
-    metavar="FACTOR",
-    heading=_HEALTHY,
-    help="Give up a version that falls behind its input and reads at most 1/FACTOR of the rows per second of the"
-    " version before. By default it is kept, with a warning that has both rates.",
-)
-_undo_command_option = option(
-    "--undo-command",
-    default="",
-    metavar="COMMAND",
-    heading="Way back",
-    help="Undoes what a foreachBatch wrote, if there is no other way back; one line, split as by a shell.",
-)
-_rehearsal_deadline_option = option(
-    "--rehearsal-deadline",
-    "rehearsal_within_seconds",
-    type=Seconds(1.0),
-    default=300.0,
-    show_default=True,
-    metavar="SECONDS",
-    heading="Rehearsal",
-    help="Seconds until the rehearsal must be over.",
-)
-_warm_option = option(
-    "--warm/--no-warm",
-    default=True,
-    help="Launch the next driver while the other one still runs, also on the way back; --no-warm if there is no room"
-    " for two.",
-)
-_warm_return_option = option(
-    "--warm-return",
-    is_flag=True,
-    heading="Way back",
-    help="Also keep a driver of the current version ready, from before its stop until the new version is healthy: one"
-    " that fails before its first commit is replaced at once. Needs room for three drivers for a moment, then two.",
-)
 _if_busy_option = option(
     "--if-busy",
     type=click.Choice(["refuse", "wait"]),
@@ -333,25 +251,7 @@ class UpgradeVerb(OrderVerb):
 @click.command(cls=UpgradeVerb)
 @stream_argument
 @change_options
-@option(
-    "--mode",
-    type=click.Choice(MODES),
-    default="auto",
-    show_default=True,
-    help="auto restores the state if it fits, else drains with --allow-drain.",
-)
-@option("--allow-drain", is_flag=True, help="auto may drain: open windows are written early.")
-@option("--needs-approval", is_flag=True, help="Wait for a person's `approve` or `reject`.")
-@option("--approved-by-another", is_flag=True, help="As --needs-approval, by somebody else.")
-@_warm_option
-@_warm_return_option
-@option("--rehearse/--no-rehearsal", "runs_batches", default=True, heading="Rehearsal", help="As in `plan`.")
-@rehearsed_options
-@_rehearsal_deadline_option
-@accept_hazards_option
-@_healthy_options
-@_slower_option
-@_undo_command_option
+@term_options(UpgradeTerms)
 @on_failure_option("Start")
 @_if_busy_option
 @pass_session
@@ -367,7 +267,7 @@ def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
     """
     change = change_of(stream_id, given, ordering)
     allow_change(session, change)
-    request = UpgradeRequest(change=change, **_of_an_upgrade(given))
+    request = UpgradeRequest(change, terms_given(UpgradeTerms, given))
     controller = session.controller()
     restarts = controller.supervision.checked(stream_id, restart_policy_of(given))
     begin = partial(_begin_with_policy, controller, request, restarts)
@@ -389,13 +289,7 @@ def _begin_with_policy(
 @partitions_option
 @option("--suggest", is_flag=True, heading="State", help="Change nothing: say a number for each query, and why.")
 @state_store_option
-@_warm_option
-@_warm_return_option
-@rehearsed_options
-@_rehearsal_deadline_option
-@_healthy_options
-@_slower_option
-@_undo_command_option
+@term_options(UpgradeTerms, "rescale")
 @_if_busy_option
 @pass_session
 def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
@@ -420,61 +314,28 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
     change = ChangeRequest(
         stream_id, partitions=given["partitions"], state_store=given["state_store"], reason=ordering.reason
     )
-    request = UpgradeRequest(change=change, mode="restore", **_of_a_rescale(given))
+    request = UpgradeRequest(change, terms_given(UpgradeTerms, given, mode="restore"))
     begin = partial(controller.upgrades.begin, request)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 
 
 @click.command(cls=UpgradeVerb)
 @stream_argument
-@_warm_option
-@_healthy_options
-@_slower_option
-@accept_hazards_option
+@term_options(UpgradeTerms, "restart")
 @_if_busy_option
 @pass_session
 def restart(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now, in a new driver."""
     controller = session.controller()
     change = ChangeRequest(stream_id, reason=ordering.reason)
-    request = UpgradeRequest(
-        change=change,
-        mode="restore",
-        accept_hazards=given["accept_hazards"],
-        warm=given["warm"],
-        healthy_when=_healthy_when(given),
-    )
+    request = UpgradeRequest(change, terms_given(UpgradeTerms, given, mode="restore"))
     begin = partial(controller.upgrades.begin, request)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 
 
 @click.command(cls=UpgradeVerb)
 @stream_argument
-@option(
-    "--strategy",
-    "way",
-    type=click.Choice(WAYS),
-    help="forward: the old code continues from the last commit; undo: back to the handover, with the sinks undone. By"
-    " default the first of them that is exact.",
-)
-@option(
-    "--snapshot",
-    "snapshot_id",
-    metavar="ID",
-    help="Go back to this older snapshot and its code, with the sinks undone to it; for a lost checkpoint.",
-)
-@max_snapshot_age_option
-@_warm_option
-@_undo_command_option
-@_rehearsal_deadline_option
-@option(
-    "--accept-duplicates",
-    is_flag=True,
-    heading="Consent",
-    help="Accept doubled rows on sinks that cannot be undone.",
-)
-@accept_lost_input_option
-@_healthy_options
+@term_options(RollbackTerms)
 @_if_busy_option
 @pass_session
 def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
@@ -486,53 +347,9 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
     exact, the rollback is refused, and nothing is touched.
     """
     controller = session.controller()
-    request = RollbackRequest(
-        stream_id,
-        way=given["way"],
-        undo_command=_words(given["undo_command"]),
-        accepts_duplicates=given["accept_duplicates"],
-        warm=given["warm"],
-        accept_lost_input=given["accept_lost_input"],
-        snapshot_id=given["snapshot_id"],
-        max_snapshot_age_seconds=given["max_snapshot_age_seconds"],
-        healthy_when=_healthy_when(given),
-        rehearsal_within_seconds=given["rehearsal_within_seconds"],
-        reason=ordering.reason,
-    )
+    request = RollbackRequest(stream_id, terms_given(RollbackTerms, given), ordering.reason)
     begin = partial(controller.upgrades.begin_rollback, request)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
-
-
-def _of_an_upgrade(given: dict[str, Any]) -> dict[str, Any]:
-    names = ("mode", "allow_drain", "accept_hazards", "runs_batches", "needs_approval", "approved_by_another")
-    return {**{name: given[name] for name in names}, **_of_a_rescale(given)}
-
-
-def _of_a_rescale(given: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **{name: given[name] for name in ("warm", "warm_return", "rehearse_batches", "rehearse_rows")},
-        "rehearsal_within_seconds": given["rehearsal_within_seconds"],
-        "undo_command": _words(given["undo_command"]),
-        "healthy_when": _healthy_when(given),
-    }
-
-
-def _healthy_when(given: dict[str, Any]) -> HealthyWhen:
-    return HealthyWhen(
-        given["healthy_batches"],
-        given["healthy_within_seconds"],
-        given["caught_up"],
-        given.get("roll_back_if_slower"),
-    )
-
-
-def _words(command: str) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(command))
-    except ValueError as error:
-        raise InvalidRequestError(
-            "this command cannot be split into words", reason=str(error), next_step="Close its quotes."
-        ) from None
 
 
 def _calling(session: ShellSession, view: UpgradeView, on_progress: Report) -> Report:

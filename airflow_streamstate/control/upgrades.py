@@ -232,7 +232,7 @@ class UpgradeJournal:
     def waits_for_a_person(self, state: UpgradeState) -> bool:
         """Whether nothing happens until a person approves or rejects the plan, or cancels."""
         upgrade = state.upgrade
-        if state.phase != "planned" or not upgrade.needs_approval:
+        if state.phase != "planned" or not upgrade.terms.waits_for_approval:
             return False
         return self.approval(upgrade.upgrade_id) is None and self.cancellation(upgrade.upgrade_id) is None
 

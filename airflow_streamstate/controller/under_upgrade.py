@@ -80,7 +80,7 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
         upgrade = journal.upgrade(under_way)
     except DataError:
         upgrade = None
-    is_asking = upgrade is not None and upgrade.needs_approval and journal.approval(under_way) is None
+    is_asking = upgrade is not None and upgrade.terms.waits_for_approval and journal.approval(under_way) is None
     raise BusyError(
         f"{'a rollback' if upgrade is not None and upgrade.asked == 'rollback' else 'an upgrade'} of this stream is"
         " under way",
@@ -109,7 +109,7 @@ def hold_of(control: StreamControl, register: StreamRegister) -> UpgradeHold:
         return UpgradeHold(upgrade_id, "unreadable", f"{upgrade_id}, which cannot be read")
     if state is None or state.is_over:
         return UpgradeHold()
-    is_asking = state.upgrade.needs_approval and journal.approval(upgrade_id) is None
+    is_asking = state.upgrade.terms.waits_for_approval and journal.approval(upgrade_id) is None
     owner = journal.owner(state)
     gone = owner if owner is not None and owner.is_gone(control.clock.now()) else None
     kind: HoldKind = "untouched" if state.has_touched_nothing else "moving"

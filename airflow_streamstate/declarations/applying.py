@@ -37,6 +37,7 @@ from airflow_streamstate.declarations.versions import (
     policy_of,
     retention_of,
     upgrade_request,
+    upgrade_terms,
 )
 from airflow_streamstate.errors import (
     ConflictError,
@@ -654,7 +655,7 @@ class _OneStream:
             # Two calls at once resume it once.
             request_id=f"apply-{_digest(self._declared)}-{found.deployment_id}-{attempt}",
             reason=f"declared in {self._declared.path.name}",
-            accept_hazards=self._declared.declaration.upgrade.accept_hazards,
+            accept_hazards=upgrade_terms(self._declared).accept_hazards,
         )
         return self._started("resume", view.deployment_id)
 

@@ -190,9 +190,7 @@ def _with_plan(
         request = upgrade_request(declared, controller.home.home.uri, before)
         view = controller.plans.begin(
             request.change,
-            runs_batches=request.runs_batches,
-            batches=request.rehearse_batches,
-            rows=request.rehearse_rows,
+            terms=request.terms,
             deadline_seconds=deadline_seconds,
         )
         try:
@@ -203,7 +201,7 @@ def _with_plan(
     except StreamStateError as error:
         return replace(found, kind="refused", step="refused", reason=in_one_line(error))
     verdict = report.verdict or ""
-    is_drained = verdict == "needs-drain" and (request.allow_drain or request.mode == "drain")
+    is_drained = verdict == "needs-drain" and (request.terms.allow_drain or request.terms.mode == "drain")
     if report.outcome == "fits" or is_drained:
         return replace(found, verdict=verdict, reason=report.reason)
     return replace(found, kind="refused", step="refused", verdict=verdict, reason=report.reason)

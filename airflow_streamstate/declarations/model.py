@@ -5,29 +5,22 @@ Names are those of the shell's options and the operators' parameters; a field th
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from airflow_streamstate.declarations.term_parts import Texts, part_of, terms_in
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import OnQueryFailure, StartMode, StateStoreName
 from airflow_streamstate.protocol.restarts import OnFailure
 from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
-from airflow_streamstate.protocol.upgrades import UpgradeMode
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 
 _TOLD_BY_PLACE = ("names",)
 DesiredState = Literal["running", "stopped"]
-
-
-def _listed(value: object) -> object:
-    """One text is a list of one."""
-    return [value] if isinstance(value, str) else value
-
-
-Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class _Part(BaseModel):
@@ -52,41 +45,28 @@ class StatePart(_Part):
     checkpoint_format: int | None = Field(default=None, ge=1, le=2, description="Spark's state checkpoint format")
 
 
-class HealthyPart(_Part):
-    """When a new version counts as healthy; else the stream goes back to the version before."""
+if TYPE_CHECKING:
 
-    batches: int = Field(default=3, ge=1, description="batches that each query has to commit past the handover")
-    within_seconds: float = Field(default=300.0, gt=0, description="seconds from its launch")
-    caught_up: bool = Field(default=False, description="healthy only when no more input is left than before")
-    roll_back_if_slower: float | None = Field(
-        default=None, description="give up a version that is slower by this factor"
-    )
+    class _UpgradeTermsPart(_Part):
+        """The terms of an upgrade; ``versions.upgrade_terms`` has their values."""
+
+else:
+    _UpgradeTermsPart = part_of(UpgradeTerms, _Part)
 
 
-class UpgradePart(_Part):
+class UpgradePart(_UpgradeTermsPart):
     """How a changed version takes over."""
 
-    mode: UpgradeMode = Field(
-        default="auto", description="auto restores the state if it fits, else drains with allow_drain"
-    )
-    allow_drain: bool = Field(default=False, description="auto may drain: open windows are written early")
-    accept_hazards: bool = Field(default=False, description="accept a hazardous plan")
-    rehearse: bool = Field(
-        default=True, description="rehearse on a fork of the state; else only the plans are compared"
-    )
-    rehearse_batches: int | None = Field(default=None, ge=0, description="newest batches that the rehearsal runs again")
-    rehearse_rows: int | None = Field(default=None, ge=1, description="rows of these batches, at most")
-    warm: bool = Field(default=True, description="launch the next driver while the other one still runs")
-    warm_return: bool = Field(default=False, description="keep a driver of the version before ready for the way back")
-    needs_approval: bool = Field(default=False, description="wait for a person to approve the plan")
-    approved_by_another: bool = Field(
-        default=False, description="wait for another person than the one who has asked for the upgrade"
-    )
     auto_migrate: bool = Field(default=False, description="migrate state without a function where that is safe")
-    healthy_when: HealthyPart = Field(default=HealthyPart(), description="when the new version counts as healthy")
-    rehearsal_within_seconds: float = Field(default=300.0, gt=0, description="seconds until the rehearsal must be over")
     timeout_seconds: float = Field(default=3600.0, gt=0, description="how long `apply` waits for its end")
-    undo_command: Texts = Field(default=(), description="undoes what a foreachBatch wrote, word by word")
+
+    @model_validator(mode="after")
+    def _has_no_contradiction(self) -> UpgradePart:
+        try:
+            terms_in(UpgradeTerms, self)
+        except InvalidRequestError as error:
+            raise _refused("upgrade", error) from None
+        return self
 
 
 class RestartPart(_Part):

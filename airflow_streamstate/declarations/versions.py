@@ -17,17 +17,17 @@ from airflow_streamstate.controller.request.whole_version import WholeVersion
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.declarations.model import StatePart
 from airflow_streamstate.declarations.reading import DeclaredStream
+from airflow_streamstate.declarations.term_parts import terms_in
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import LauncherChoice, StateRewrite
-from airflow_streamstate.protocol.rehearsals import REHEARSED_BATCHES, REHEARSED_ROWS
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from airflow_streamstate.store.open import open_store, path_of_file_uri
 
 
@@ -63,7 +63,7 @@ def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | N
         working_folder=_working_folder(declared),
         start=one.start,
         fresh_queries=one.allow_new_queries,
-        accept_hazards=one.upgrade.accept_hazards,
+        accept_hazards=upgrade_terms(declared).accept_hazards,
         renamed_queries=one.rename_queries,
         moved_sources=one.move_sources,
         version_label=one.version_label,
@@ -121,7 +121,6 @@ def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) ->
     Raises:
         InvalidRequestError: as ``deploy_request``.
     """
-    how = declared.declaration.upgrade
     rewrite = rewrite_of(declared, before)
     # An upgrade starts as the state says; ``start`` is of deployments that are no upgrades.
     request = replace(
@@ -134,27 +133,15 @@ def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) ->
         labels=None,
         retention=None,
     )
-    return UpgradeRequest(
-        change=WholeVersion(request),
-        mode="restore" if rewrite is not None and how.mode == "auto" else how.mode,
-        allow_drain=how.allow_drain and rewrite is None,
-        accept_hazards=how.accept_hazards,
-        runs_batches=how.rehearse,
-        warm=how.warm,
-        warm_return=how.warm_return,
-        needs_approval=how.needs_approval,
-        approved_by_another=how.approved_by_another,
-        healthy_when=HealthyWhen(
-            how.healthy_when.batches,
-            how.healthy_when.within_seconds,
-            how.healthy_when.caught_up,
-            how.healthy_when.roll_back_if_slower,
-        ),
-        rehearsal_within_seconds=how.rehearsal_within_seconds,
-        undo_command=how.undo_command,
-        rehearse_batches=REHEARSED_BATCHES if how.rehearse_batches is None else how.rehearse_batches,
-        rehearse_rows=REHEARSED_ROWS if how.rehearse_rows is None else how.rehearse_rows,
-    )
+    terms = upgrade_terms(declared)
+    if rewrite is not None:
+        terms = replace(terms, mode="restore" if terms.mode == "auto" else terms.mode, allow_drain=False)
+    return UpgradeRequest(WholeVersion(request), terms)
+
+
+def upgrade_terms(declared: DeclaredStream) -> UpgradeTerms:
+    """How a changed version of it takes over."""
+    return terms_in(UpgradeTerms, declared.declaration.upgrade)
 
 
 def policy_of(declared: DeclaredStream) -> dict[str, Any]:

@@ -14,13 +14,11 @@ from airflow_streamstate.hooks.rendered import (
     optional_whole_number,
     text_mapping,
     texts,
-    whole_number,
     yes_or_no,
 )
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, STATE_STORES
-from airflow_streamstate.protocol.rehearsals import REHEARSED_BATCHES, REHEARSED_ROWS
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.request.changes import ChangeRequest
@@ -44,8 +42,6 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         "py_files",
         "modules",
         "working_folder",
-        "rehearse_batches",
-        "rehearse_rows",
         "files",
         "packages",
         "jars",
@@ -108,8 +104,6 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         on_query_failure: str | None = None,
         modules: Sequence[str] | str | None = None,
         working_folder: str | Path | None = None,
-        rehearse_batches: int | str = REHEARSED_BATCHES,
-        rehearse_rows: int | str = REHEARSED_ROWS,
         partitions: int | str | None = None,
         state_store: str | None = None,
         checkpoint_format: int | str | None = None,
@@ -146,8 +140,6 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         self.on_query_failure = on_query_failure
         self.modules = modules
         self.working_folder = None if working_folder is None else str(working_folder)
-        self.rehearse_batches = rehearse_batches
-        self.rehearse_rows = rehearse_rows
         self.partitions = partitions
         self.state_store = state_store
         self.checkpoint_format = checkpoint_format
@@ -191,12 +183,6 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
             checkpoint_format=optional_whole_number(self.checkpoint_format, "checkpoint_format"),
             migration=optional_path(self.migration),
             auto_migrate=yes_or_no(self.auto_migrate, "auto_migrate"),
-        )
-
-    def rehearsed(self) -> tuple[int, int]:
-        """How many batches and rows of them the rehearsal runs again."""
-        return whole_number(self.rehearse_batches, "rehearse_batches"), whole_number(
-            self.rehearse_rows, "rehearse_rows"
         )
 
     def _listed(self, name: str) -> tuple[str, ...] | None:

@@ -29,7 +29,10 @@ from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
 from airflow_streamstate.operators.launching import LaunchingOperator, launched
+from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of
 from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, StartMode
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -60,11 +63,24 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     :param if_running: what the task does when the stream runs: ``fail``; ``ensure``: succeed if it runs this version,
         else upgrade it to this version; ``upgrade``: upgrade it in any case, which restarts the same version. An
         upgrade rehearses, hands over, and goes back if the new version fails, as ``UpgradeStreamOperator`` does, with
-        its parameters ``healthy_batches``, ``healthy_deadline_seconds``, ``caught_up``,
-        ``rehearsal_deadline_seconds``, ``undo_command``, ``if_busy``. A stream that does not run is deployed.
+        the parameters that follow. A stream that does not run is deployed. (templated)
+
+    :param allow_drain: drain if the state does not fit: open windows are written early. (templated)
+    :param accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it. (templated)
+    :param roll_back_if_slower: give up a version that falls behind its input and is slower than the version before by
+        this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
+        rates. (templated)
+    :param warm: launch the next driver while the other one still runs, also on the way back: needs room for two.
         (templated)
-    :param allow_drain: such an upgrade may drain if the state does not fit: open windows are written early.
+    :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
+    :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
+        availableNow or once the end of its run counts instead. (templated)
+    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is given up.
         (templated)
+    :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
+        (templated)
+    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other way back. (templated)
+
     :param application: path of the PySpark script, unmodified. (templated)
     :param arguments: the script's arguments. An argument, or its value after ``--name=``, may be a reference to a
         secret: ``secret://airflow-connection/ID#password`` (or ``login``, ``host``, ``port``, ``schema``,
@@ -96,7 +112,6 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         and in the order of the snapshot. (templated)
     :param begins_at: with ``start="seed"``: start with the input of this time, RFC 3339. (templated)
     :param accept_repeated_input: queries that may read input a second time. (templated)
-    :param accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it. (templated)
     :param max_snapshot_age_seconds: refuse to start from an older snapshot. (templated)
     :param assume_dead: take over although the launcher cannot tell whether the old driver is dead. (templated)
     :param version_label: your own name of this version. (templated)
@@ -136,10 +151,11 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         ``stop`` it with its state, ``drain`` it, or ``kill`` its driver.
     """
 
+    taken: ClassVar[tuple[Term, ...]] = terms_of(UpgradeTerms, "deploy")
     template_fields: Sequence[str] = (
         *dict.fromkeys((*LaunchingOperator.template_fields, *UpgradeOperatorBase.template_fields)),
         "if_running",
-        "allow_drain",
+        *names_of(taken),
         "application",
         "arguments",
         "master",
@@ -162,7 +178,6 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         "offsets",
         "begins_at",
         "accept_repeated_input",
-        "accept_hazards",
         "max_snapshot_age_seconds",
         "assume_dead",
         "version_label",
@@ -182,7 +197,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ChangingOperator.template_fields_renderers,
-        **UpgradeOperatorBase.template_fields_renderers,
+        **renderers_of(taken),
         "offsets": "json",
         "accept_repeated_input": "json",
         "restart_policy": "json",
@@ -193,6 +208,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
         **LaunchingOperator.literal_choices,
         **UpgradeOperatorBase.literal_choices,
+        **choices_of(taken),
         "if_running": IF_RUNNING,
         "start": get_args(StartMode),
         "on_query_failure": ON_QUERY_FAILURE,
@@ -219,7 +235,6 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         offsets: Mapping[str, Sequence[str]] | str | None = None,
         begins_at: str | None = None,
         accept_repeated_input: Sequence[str] | str = (),
-        accept_hazards: bool | str = False,
         max_snapshot_age_seconds: float | str | None = None,
         assume_dead: bool | str = False,
         version_label: str = "",
@@ -242,13 +257,33 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         launcher_conn_id: str | None = None,
         pod_template: Mapping[str, Any] | str | None = None,
         if_running: str = "fail",
+        # terms
         allow_drain: bool | str = False,
+        accept_hazards: bool | str = False,
+        roll_back_if_slower: float | str | None = None,
+        warm: bool | str = True,
+        rehearsal_deadline_seconds: float | str = 300.0,
+        healthy_batches: int | str = 3,
+        healthy_deadline_seconds: float | str = 300.0,
+        caught_up: bool | str = False,
+        undo_command: Sequence[str] | str = (),
+        # end of terms
         timeout_seconds: float | str = 600.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(timeout_seconds=timeout_seconds, **kwargs)
         self.if_running = if_running
+        # terms
         self.allow_drain = allow_drain
+        self.accept_hazards = accept_hazards
+        self.roll_back_if_slower = roll_back_if_slower
+        self.warm = warm
+        self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
+        self.healthy_batches = healthy_batches
+        self.healthy_deadline_seconds = healthy_deadline_seconds
+        self.caught_up = caught_up
+        self.undo_command = undo_command
+        # end of terms
         self.launcher = launcher
         self.launcher_options = launcher_options
         self.launcher_conn_id = launcher_conn_id
@@ -271,7 +306,6 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         self.offsets = offsets
         self.begins_at = begins_at
         self.accept_repeated_input = accept_repeated_input
-        self.accept_hazards = accept_hazards
         self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.assume_dead = assume_dead
         self.version_label = version_label
@@ -384,15 +418,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         from airflow_streamstate.controller.request.whole_version import WholeVersion
         from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 
-        request = self._request()
-        return UpgradeRequest(
-            change=WholeVersion(request),
-            allow_drain=yes_or_no(self.allow_drain, "allow_drain"),
-            accept_hazards=request.accept_hazards,
-            healthy_when=self.healthy_when(),
-            rehearsal_within_seconds=self.rehearsal_seconds(),
-            undo_command=self.undo_words(),
-        )
+        return UpgradeRequest(WholeVersion(self._request()), rendered_terms(UpgradeTerms, self, self.taken))
 
     def _request(self) -> DeployRequest:
         from airflow_streamstate.controller.request.requests import START_MODES, DeployRequest

@@ -12,13 +12,13 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.refusals import text_of, told_to_airflow
-from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_text, texts, whole_number, yes_or_no
+from airflow_streamstate.hooks.rendered import as_seconds, one_of
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, cleared_after, request_id_of
 from airflow_streamstate.operators.lineage import TellsLineage
 from airflow_streamstate.operators.masking import MasksSecrets
 from airflow_streamstate.protocol.codec import format_time, parse_time
-from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen
+from airflow_streamstate.protocol.upgrades import AfterStop
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -41,13 +41,6 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     deferred task acts only in workers; its trigger only looks. While no version may be running, the task stays in its
     worker, for a minute at most.
 
-    :param healthy_batches: batches that each query has to commit past the handover; of a query with the trigger
-        ``availableNow`` or ``once`` the end of its run counts instead. (templated)
-    :param healthy_deadline_seconds: how long the new version has for that. (templated)
-    :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
-        (templated)
-    :param rehearsal_deadline_seconds: how long a rehearsal may take. (templated)
-    :param undo_command: undoes what a ``foreachBatch`` wrote, if there is no other way back. (templated)
     :param if_busy: what the task does while another upgrade or rollback of the stream is under way: ``refuse`` fails
         at once; ``wait`` waits for its end, within ``timeout_seconds``, records nothing meanwhile, and then plans
         against what runs by then. Several waiting tasks start in any order. (templated)
@@ -63,39 +56,22 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
     template_fields: Sequence[str] = (
         *StreamStateOperator.template_fields,
-        "healthy_batches",
-        "healthy_deadline_seconds",
-        "caught_up",
-        "rehearsal_deadline_seconds",
-        "undo_command",
         "if_busy",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {"undo_command": "json"}
     literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {"if_busy": IF_BUSY}
 
     def __init__(
         self,
         *,
-        healthy_batches: int | str = 3,
-        healthy_deadline_seconds: float | str = 300.0,
-        caught_up: bool | str = False,
-        rehearsal_deadline_seconds: float | str = 300.0,
-        undo_command: Sequence[str] | str = (),
         if_busy: str = "refuse",
         timeout_seconds: float | str = 3_600.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(timeout_seconds=timeout_seconds, **kwargs)
-        self.healthy_batches = healthy_batches
-        self.healthy_deadline_seconds = healthy_deadline_seconds
-        self.caught_up = caught_up
-        self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
-        self.undo_command = undo_command
         self.if_busy = if_busy
         self._driven: tuple[StreamStateHook, UpgradeView] | None = None
         self._is_ended = False
         self._told_at_seconds: float | None = None
-        self._built = True
 
     @abstractmethod
     def request_digest(self) -> str:
@@ -279,24 +255,6 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         if self._driven is None:
             raise InvalidRequestError("nothing is under way here")
         return self._driven
-
-    def healthy_when(self) -> HealthyWhen:
-        """When a version counts as healthy."""
-        return HealthyWhen(
-            batches=whole_number(self.healthy_batches, "healthy_batches"),
-            within_seconds=as_seconds(self.healthy_deadline_seconds, "healthy_deadline_seconds"),
-            caught_up=yes_or_no(self.caught_up, "caught_up"),
-        )
-
-    def rehearsal_seconds(self) -> float:
-        """How long a rehearsal may take."""
-        return as_seconds(self.rehearsal_deadline_seconds, "rehearsal_deadline_seconds")
-
-    def undo_words(self) -> tuple[str, ...]:
-        """The words of the undo command; none by default."""
-        value = self.undo_command
-        is_given = not isinstance(value, str) or optional_text(value) is not None
-        return texts(value, "undo_command") if is_given else ()
 
 
 def _runs_in(view: UpgradeView) -> str:

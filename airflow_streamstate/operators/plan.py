@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
@@ -18,6 +18,9 @@ from airflow_streamstate.hooks.rendered import as_seconds, whole_number, yes_or_
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, request_id_of
 from airflow_streamstate.operators.changing import ChangingOperator
+from airflow_streamstate.operators.term_fields import names_of, rendered_terms
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES, RehearsalTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -80,11 +83,14 @@ class PlanUpgradeOperator(ChangingOperator):
         (templated)
     :param migration: path of a file with functions from old to new state; None: none. (templated)
     :param auto_migrate: migrate state without a function where that is safe. (templated)
-    :param rehearse: run batches on a fork of the state; false compares only the plans, for which the script runs, too.
-        (templated)
-    :param rehearse_batches: so many of the newest batches of each query run again, with their rows and without a sink.
-        (templated)
-    :param rehearse_rows: about so many rows of these batches, at most. (templated)
+
+    :param rehearse: try each query on a fork of its state, without a sink: with an empty batch, then with its newest
+        batches; else only compare the plans. The script runs once in both, with ``STREAMSTATE_REHEARSAL=1`` in its
+        environment. (templated)
+    :param rehearse_batches: this many of the newest batches of each query run again, with their rows and without a
+        sink. (templated)
+    :param rehearse_rows: about this many rows of these batches, at most. (templated)
+
     :param replay_batches: so many of the newest batches of each query run in both versions; 0: none. (templated)
     :param fail_on_changed_rows: with ``replay_batches``: fail the task unless each replayed batch has the same rows in
         both versions. Where nothing can be replayed, the plan alone decides. (templated)
@@ -94,10 +100,11 @@ class PlanUpgradeOperator(ChangingOperator):
         rehearsal failed; false leaves the decision to later tasks. (templated)
     """
 
+    taken: ClassVar[tuple[Term, ...]] = terms_of(RehearsalTerms)
     template_fields: Sequence[str] = (
         *(name for name in ChangingOperator.template_fields if name != "timeout_seconds"),
         "deadline_seconds",
-        "rehearse",
+        *names_of(taken),
         "fail_unless_it_fits",
         "replay_batches",
         "fail_on_changed_rows",
@@ -106,7 +113,11 @@ class PlanUpgradeOperator(ChangingOperator):
     def __init__(
         self,
         *,
+        # terms
         rehearse: bool | str = True,
+        rehearse_batches: int | str = 1,
+        rehearse_rows: int | str = 100_000,
+        # end of terms
         fail_unless_it_fits: bool | str = True,
         deadline_seconds: float | str = 600.0,
         replay_batches: int | str = 0,
@@ -115,7 +126,11 @@ class PlanUpgradeOperator(ChangingOperator):
     ) -> None:
         super().__init__(timeout_seconds=deadline_seconds, **kwargs)
         self.deadline_seconds = deadline_seconds
+        # terms
         self.rehearse = rehearse
+        self.rehearse_batches = rehearse_batches
+        self.rehearse_rows = rehearse_rows
+        # end of terms
         self.fail_unless_it_fits = fail_unless_it_fits
         self.replay_batches = replay_batches
         self.fail_on_changed_rows = fail_on_changed_rows
@@ -144,8 +159,6 @@ class PlanUpgradeOperator(ChangingOperator):
         return batches, fails
 
     def _batches_to_replay(self) -> int:
-        from airflow_streamstate.controller.rehearsal.planning import MOST_BATCHES
-
         batches = whole_number(self.replay_batches, "replay_batches")
         if not 0 <= batches <= MOST_BATCHES:
             raise InvalidRequestError(
@@ -160,14 +173,11 @@ class PlanUpgradeOperator(ChangingOperator):
         from airflow_streamstate.controller.wait.condition import WaitCondition
 
         request, deadline_seconds = self.change(), as_seconds(self.deadline_seconds, "deadline_seconds")
-        batches, rows = self.rehearsed()
         self.replayed()
         view = hook.client.plans.begin(
             request,
             request_id=request_id_of(context, request.digest),
-            runs_batches=yes_or_no(self.rehearse, "rehearse"),
-            batches=batches,
-            rows=rows,
+            terms=rendered_terms(RehearsalTerms, self, self.taken),
             deadline_seconds=deadline_seconds,
         )
         self._begun = (view.stream_id, view.rehearsal_id)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.hooks.rendered import one_of, optional_text, whole_number, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_text, whole_number
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
+from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of
 from airflow_streamstate.protocol.records import STATE_STORES
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
@@ -25,23 +28,77 @@ class RescaleStreamOperator(UpgradeOperatorBase):
 
     :param partitions: the number of partitions of the state of each operator. (templated)
     :param state_store: ``rocksdb`` also moves the state there; Spark writes state anew into no other store. (templated)
-    :param warm: launch the next driver while the other one still runs; false if there is no room for two. (templated)
+
+    :param roll_back_if_slower: give up a version that falls behind its input and is slower than the version before by
+        this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
+        rates. (templated)
+    :param warm_return: also keep a driver of the current version ready, from before its stop until the new version is
+        healthy: one that fails before its first commit is replaced at once. Needs room for three drivers for a moment,
+        then for two. (templated)
+    :param rehearse_batches: this many of the newest batches of each query run again, with their rows and without a
+        sink. (templated)
+    :param rehearse_rows: about this many rows of these batches, at most. (templated)
+    :param warm: launch the next driver while the other one still runs, also on the way back: needs room for two.
+        (templated)
+    :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
+    :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
+        availableNow or once the end of its run counts instead. (templated)
+    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is given up.
+        (templated)
+    :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
+        (templated)
+    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other way back. (templated)
     """
 
-    template_fields: Sequence[str] = (*UpgradeOperatorBase.template_fields, "partitions", "state_store", "warm")
+    taken: ClassVar[tuple[Term, ...]] = terms_of(UpgradeTerms, "rescale")
+    template_fields: Sequence[str] = (
+        *UpgradeOperatorBase.template_fields,
+        "partitions",
+        "state_store",
+        *names_of(taken),
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = renderers_of(taken)
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        **UpgradeOperatorBase.literal_choices,
+        **choices_of(taken),
+        "state_store": STATE_STORES,
+    }
 
     def __init__(
         self,
         *,
         partitions: int | str,
         state_store: str | None = None,
+        # terms
+        roll_back_if_slower: float | str | None = None,
+        warm_return: bool | str = False,
+        rehearse_batches: int | str = 1,
+        rehearse_rows: int | str = 100_000,
         warm: bool | str = True,
+        rehearsal_deadline_seconds: float | str = 300.0,
+        healthy_batches: int | str = 3,
+        healthy_deadline_seconds: float | str = 300.0,
+        caught_up: bool | str = False,
+        undo_command: Sequence[str] | str = (),
+        # end of terms
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.partitions = partitions
         self.state_store = state_store
+        # terms
+        self.roll_back_if_slower = roll_back_if_slower
+        self.warm_return = warm_return
+        self.rehearse_batches = rehearse_batches
+        self.rehearse_rows = rehearse_rows
         self.warm = warm
+        self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
+        self.healthy_batches = healthy_batches
+        self.healthy_deadline_seconds = healthy_deadline_seconds
+        self.caught_up = caught_up
+        self.undo_command = undo_command
+        # end of terms
+        self._built = True
 
     def request_digest(self) -> str:
         return self._request().digest
@@ -61,11 +118,4 @@ class RescaleStreamOperator(UpgradeOperatorBase):
             state_store=one_of(optional_text(self.state_store), (None, *STATE_STORES), "state_store"),
             reason=str(self.reason),
         )
-        return UpgradeRequest(
-            change=change,
-            mode="restore",
-            warm=yes_or_no(self.warm, "warm"),
-            healthy_when=self.healthy_when(),
-            rehearsal_within_seconds=self.rehearsal_seconds(),
-            undo_command=self.undo_words(),
-        )
+        return UpgradeRequest(change, rendered_terms(UpgradeTerms, self, self.taken, mode="restore"))

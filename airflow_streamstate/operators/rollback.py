@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.hooks.rendered import one_of, optional_seconds, optional_text, texts, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
+from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.upgrade.requests import RollbackRequest
@@ -26,44 +28,67 @@ class RollbackStreamOperator(UpgradeOperatorBase):
     current version is told to stop, nothing happens; after that the rollback is finished by the task as far as Airflow
     lets it, by its next try, or by ``streamstate continue STREAM``.
 
-    :param strategy: ``forward``: the old code continues from the last commit; ``undo``: back to the handover, with the
-        sinks undone; by default the first of them that is exact. (templated)
-    :param snapshot_id: go back to this older snapshot and its code, with every sink undone to it. (templated)
+    :param strategy: how it goes back: forward, the old code continues from the last commit; undo, it continues from the
+        handover, with the sinks undone. By default the first of them that is exact. (templated)
+    :param snapshot_id: go back to this older snapshot and its code, with the sinks undone to it; for a lost checkpoint,
+        or for more than one wrong version. (templated)
     :param max_snapshot_age_seconds: refuse that snapshot if it is older. (templated)
     :param accept_duplicates: accept doubled rows on sinks that cannot be undone. (templated)
-    :param warm: launch the driver of the version before while the current one still runs; false if there is no room for
-        two. (templated)
-    :param accept_lost_input: queries that may continue although input after their offsets is lost. (templated)
+    :param accept_lost_input: queries that may continue although input after their offsets is lost at the source.
+        (templated)
+    :param warm: launch the next driver while the other one still runs, also on the way back: needs room for two.
+        (templated)
+    :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
+    :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
+        availableNow or once the end of its run counts instead. (templated)
+    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is given up.
+        (templated)
+    :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
+        (templated)
+    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other way back. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *UpgradeOperatorBase.template_fields,
-        "strategy",
-        "snapshot_id",
-        "max_snapshot_age_seconds",
-        "accept_duplicates",
-        "warm",
-        "accept_lost_input",
-    )
+    taken: ClassVar[tuple[Term, ...]] = terms_of(RollbackTerms)
+    template_fields: Sequence[str] = (*UpgradeOperatorBase.template_fields, *names_of(taken))
+    template_fields_renderers: ClassVar[dict[str, str]] = renderers_of(taken)
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        **UpgradeOperatorBase.literal_choices,
+        **choices_of(taken),
+    }
 
     def __init__(
         self,
         *,
+        # terms
         strategy: str | None = None,
         snapshot_id: str | None = None,
         max_snapshot_age_seconds: float | str | None = None,
         accept_duplicates: bool | str = False,
-        warm: bool | str = True,
         accept_lost_input: Sequence[str] | str = (),
+        warm: bool | str = True,
+        rehearsal_deadline_seconds: float | str = 300.0,
+        healthy_batches: int | str = 3,
+        healthy_deadline_seconds: float | str = 300.0,
+        caught_up: bool | str = False,
+        undo_command: Sequence[str] | str = (),
+        # end of terms
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        # terms
         self.strategy = strategy
         self.snapshot_id = snapshot_id
         self.max_snapshot_age_seconds = max_snapshot_age_seconds
         self.accept_duplicates = accept_duplicates
-        self.warm = warm
         self.accept_lost_input = accept_lost_input
+        self.warm = warm
+        self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
+        self.healthy_batches = healthy_batches
+        self.healthy_deadline_seconds = healthy_deadline_seconds
+        self.caught_up = caught_up
+        self.undo_command = undo_command
+        # end of terms
+        self._built = True
 
     def request_digest(self) -> str:
         return self._request().digest
@@ -74,18 +99,7 @@ class RollbackStreamOperator(UpgradeOperatorBase):
         return hook.client.upgrades.begin_rollback(self._request(), request_id, lease_seconds=LEASE_SECONDS)
 
     def _request(self) -> RollbackRequest:
-        from airflow_streamstate.controller.upgrade.requests import WAYS, RollbackRequest
+        from airflow_streamstate.controller.upgrade.requests import RollbackRequest
 
-        return RollbackRequest(
-            stream_id=str(self.stream_id),
-            way=one_of(optional_text(self.strategy), (None, *WAYS), "strategy"),
-            snapshot_id=optional_text(self.snapshot_id),
-            max_snapshot_age_seconds=optional_seconds(self.max_snapshot_age_seconds, "max_snapshot_age_seconds"),
-            undo_command=self.undo_words(),
-            accepts_duplicates=yes_or_no(self.accept_duplicates, "accept_duplicates"),
-            warm=yes_or_no(self.warm, "warm"),
-            accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
-            healthy_when=self.healthy_when(),
-            rehearsal_within_seconds=self.rehearsal_seconds(),
-            reason=str(self.reason),
-        )
+        terms = rendered_terms(RollbackTerms, self, self.taken)
+        return RollbackRequest(str(self.stream_id), terms, str(self.reason))

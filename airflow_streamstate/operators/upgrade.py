@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.hooks.rendered import one_of, optional_factor, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import one_of, optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
-from airflow_streamstate.protocol.upgrades import AfterStop, UpgradeMode
+from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.upgrades import AfterStop
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
@@ -36,23 +38,36 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     reason, driver, warnings, waits_for}``; a failed task has the same XCom. The XCom ``upgrade``,
     ``{stream_id, upgrade_id}``, is pushed at the begin.
 
-    :param mode: ``auto`` restores the state if it fits, else drains with ``allow_drain``; or ``restore``, ``drain``,
-        ``fresh``. (templated)
-    :param allow_drain: ``auto`` may drain: open windows are written early. (templated)
-    :param accept_hazards: accept a ``hazardous`` plan; a query that also needs a drain still needs ``allow_drain``.
+    :param mode: how the state is handed over: auto restores it if it fits, else drains with ``allow_drain``; only fresh
+        starts with empty state. (templated)
+    :param allow_drain: drain if the state does not fit: open windows are written early. (templated)
+    :param needs_approval: wait until a person approves the plan, as with ``streamstate approve``. (templated)
+    :param approved_by_another: as ``needs_approval``, by another person than the one who requested the upgrade.
         (templated)
-    :param rehearse: run batches on a fork of the state; false compares only the plans. (templated)
-    :param warm: launch the next driver while the other one still runs, also on the way back; false if there is no room
-        for two. (templated)
+    :param accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it. (templated)
+    :param roll_back_if_slower: give up a version that falls behind its input and is slower than the version before by
+        this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
+        rates. (templated)
     :param warm_return: also keep a driver of the current version ready, from before its stop until the new version is
         healthy: one that fails before its first commit is replaced at once. Needs room for three drivers for a moment,
         then for two. (templated)
-    :param needs_approval: wait until a person approves the plan with ``streamstate approve STREAM``. (templated)
-    :param approved_by_another: as ``needs_approval``, by another person than the user who has triggered the run.
+    :param rehearse: try each query on a fork of its state, without a sink: with an empty batch, then with its newest
+        batches; else only compare the plans. The script runs once in both, with ``STREAMSTATE_REHEARSAL=1`` in its
+        environment. (templated)
+    :param rehearse_batches: this many of the newest batches of each query run again, with their rows and without a
+        sink. (templated)
+    :param rehearse_rows: about this many rows of these batches, at most. (templated)
+    :param warm: launch the next driver while the other one still runs, also on the way back: needs room for two.
         (templated)
-    :param roll_back_if_slower: a factor, such as 2: give up a version that falls behind its input and reads at
-        most this fraction (1 / factor) of the rows per second of the version before; by default it is kept.
+    :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
+    :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
+        availableNow or once the end of its run counts instead. (templated)
+    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is given up.
         (templated)
+    :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
+        (templated)
+    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other way back. (templated)
+
     :param rehearsal_id: the approved rehearsal of ``PlanUpgradeOperator``; refused if the change, or what runs, is
         another one by now. (templated)
     :param on_kill_action: what happens to the upgrade when the task is killed, marked or cleared after the old version
@@ -62,25 +77,17 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     ``environment``, ``master``, ``spark_conn_id``, ``launcher``, ``launcher_options``, ``launcher_conn_id``,
     ``pod_template``, ``py_files``, ``modules``, ``working_folder``, ``files``,
     ``packages``, ``jars``, ``allow_new_queries``, ``rename_queries``, ``move_sources``, ``accept_lost_input``,
-    ``allow_state_loss``, ``allow_literal_secrets``, ``version_label``, ``on_query_failure``, ``rehearse_batches``,
-    ``rehearse_rows``,
+    ``allow_state_loss``, ``allow_literal_secrets``, ``version_label``, ``on_query_failure``,
     ``partitions``, ``state_store``, ``checkpoint_format``, ``migration``, ``auto_migrate``.
     """
 
+    taken: ClassVar[tuple[Term, ...]] = terms_of(UpgradeTerms)
     template_fields: Sequence[str] = tuple(
         dict.fromkeys(
             (
                 *ChangingOperator.template_fields,
                 *UpgradeOperatorBase.template_fields,
-                "mode",
-                "allow_drain",
-                "accept_hazards",
-                "rehearse",
-                "warm",
-                "warm_return",
-                "needs_approval",
-                "approved_by_another",
-                "roll_back_if_slower",
+                *names_of(taken),
                 "rehearsal_id",
                 "on_kill_action",
             )
@@ -88,42 +95,60 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ChangingOperator.template_fields_renderers,
-        **UpgradeOperatorBase.template_fields_renderers,
+        **renderers_of(taken),
     }
 
     literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
         **ChangingOperator.literal_choices,
         **UpgradeOperatorBase.literal_choices,
-        "mode": get_args(UpgradeMode),
+        **choices_of(taken),
         "on_kill_action": AFTER_STOP,
     }
 
     def __init__(
         self,
         *,
+        # terms
         mode: str = "auto",
         allow_drain: bool | str = False,
-        accept_hazards: bool | str = False,
-        rehearse: bool | str = True,
-        warm: bool | str = True,
-        warm_return: bool | str = False,
         needs_approval: bool | str = False,
         approved_by_another: bool | str = False,
+        accept_hazards: bool | str = False,
         roll_back_if_slower: float | str | None = None,
+        warm_return: bool | str = False,
+        rehearse: bool | str = True,
+        rehearse_batches: int | str = 1,
+        rehearse_rows: int | str = 100_000,
+        warm: bool | str = True,
+        rehearsal_deadline_seconds: float | str = 300.0,
+        healthy_batches: int | str = 3,
+        healthy_deadline_seconds: float | str = 300.0,
+        caught_up: bool | str = False,
+        undo_command: Sequence[str] | str = (),
+        # end of terms
         rehearsal_id: str | None = None,
         on_kill_action: str = "finish",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        # terms
         self.mode = mode
         self.allow_drain = allow_drain
-        self.accept_hazards = accept_hazards
-        self.rehearse = rehearse
-        self.warm = warm
-        self.warm_return = warm_return
         self.needs_approval = needs_approval
         self.approved_by_another = approved_by_another
+        self.accept_hazards = accept_hazards
         self.roll_back_if_slower = roll_back_if_slower
+        self.warm_return = warm_return
+        self.rehearse = rehearse
+        self.rehearse_batches = rehearse_batches
+        self.rehearse_rows = rehearse_rows
+        self.warm = warm
+        self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
+        self.healthy_batches = healthy_batches
+        self.healthy_deadline_seconds = healthy_deadline_seconds
+        self.caught_up = caught_up
+        self.undo_command = undo_command
+        # end of terms
         self.rehearsal_id = rehearsal_id
         self.on_kill_action = on_kill_action
 
@@ -145,25 +170,6 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         return one_of(self.on_kill_action, AFTER_STOP, "on_kill_action")
 
     def _request(self) -> UpgradeRequest:
-        from airflow_streamstate.controller.upgrade.requests import MODES, UpgradeRequest
+        from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 
-        batches, rows = self.rehearsed()
-        return UpgradeRequest(
-            change=self.change(),
-            mode=one_of(self.mode, MODES, "mode"),
-            allow_drain=yes_or_no(self.allow_drain, "allow_drain"),
-            accept_hazards=yes_or_no(self.accept_hazards, "accept_hazards"),
-            runs_batches=yes_or_no(self.rehearse, "rehearse"),
-            rehearse_batches=batches,
-            rehearse_rows=rows,
-            warm=yes_or_no(self.warm, "warm"),
-            warm_return=yes_or_no(self.warm_return, "warm_return"),
-            needs_approval=yes_or_no(self.needs_approval, "needs_approval"),
-            approved_by_another=yes_or_no(self.approved_by_another, "approved_by_another"),
-            healthy_when=replace(
-                self.healthy_when(),
-                roll_back_if_slower=optional_factor(self.roll_back_if_slower, "roll_back_if_slower"),
-            ),
-            rehearsal_within_seconds=self.rehearsal_seconds(),
-            undo_command=self.undo_words(),
-        )
+        return UpgradeRequest(self.change(), rendered_terms(UpgradeTerms, self, self.taken))

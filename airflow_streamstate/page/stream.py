@@ -238,9 +238,9 @@ def _upgrade_json(
         "created_at": format_time(upgrade.created_at),
         "requested_by": upgrade.requested_by,
         "asked_reason": upgrade.reason,
-        "needs_approval": upgrade.needs_approval,
-        "approved_by_another": upgrade.approved_by_another,
-        "awaits_approval": upgrade.needs_approval and state.phase == "planned" and approval is None,
+        "needs_approval": upgrade.terms.waits_for_approval,
+        "approved_by_another": upgrade.terms.approved_by_another,
+        "awaits_approval": upgrade.terms.waits_for_approval and state.phase == "planned" and approval is None,
         "rehearsal_id": state.last.rehearsal_id,
         "seconds": downtime_seconds(view.downtimes),
         "steps": [

@@ -76,7 +76,7 @@ class PlanReport:
         deployment_id: the current one, with which it was compared.
         verdict: the gravest of all queries; None where not all were seen.
         queries: by name, those of the new version first.
-        runs_batches: an empty batch was asked for; else only plans were compared.
+        rehearse: each query was tried; else only plans were compared.
         seconds: that the script took.
         error: what went wrong in the rehearsal, one line; "" for nothing.
         traceback, log_tail: of a script that failed, of a driver that died.
@@ -93,7 +93,7 @@ class PlanReport:
     reason: str
     verdict: Verdict | None
     queries: Mapping[str, QueryReport]
-    runs_batches: bool
+    rehearse: bool
     seconds: float
     error: str = ""
     traceback: str = ""
@@ -189,7 +189,7 @@ class PlanReport:
         """Whether the empty batches ran; None where none was asked for, and the script came to its end."""
         if self.error:
             return False
-        return True if self.runs_batches else None
+        return True if self.rehearse else None
 
 
 def _query_json(query: QueryReport) -> dict[str, object]:
@@ -242,7 +242,7 @@ def report_of(
         reason=reason,
         verdict=overall,
         queries=queries,
-        runs_batches=rehearsal.runs_batches,
+        rehearse=rehearsal.terms.rehearse,
         seconds=verdict.seconds,
         error=_error_of(verdict),
         traceback=verdict.traceback,
@@ -472,7 +472,7 @@ _WORDS = {
 
 
 def _rehearsed(report: PlanReport) -> str:
-    if not report.runs_batches:
+    if not report.rehearse:
         return "the plans alone were compared."
     return f"rehearsed on a fork of its state in {report.seconds:.0f} s, on Spark {report.spark_version or '?'}."
 

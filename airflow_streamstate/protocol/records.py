@@ -108,7 +108,7 @@ class StartPlan:
         undoes: the deployment whose output after the snapshot is undone: this start goes back to an older snapshot.
             None for every other start.
         undo_command: the user's own, with its arguments, for sinks that only the user can undo; empty for none.
-        accepts_duplicates: rows after the snapshot may come again, on sinks that take nothing back.
+        accept_duplicates: rows after the snapshot may come again, on sinks that take nothing back.
         offsets: of a seed: by query, the offset at which each source begins instead of the snapshot's, in its order.
         begins_at: of a seed: every query begins with the input of this moment, instead.
         accept_repeated_input: queries that may read input again that was read before.
@@ -127,7 +127,7 @@ class StartPlan:
     accept_lost_input: tuple[QueryName, ...] = ()
     undoes: DeploymentId | None = None
     undo_command: tuple[Word, ...] = ()
-    accepts_duplicates: bool = False
+    accept_duplicates: bool = False
     offsets: Mapping[QueryName, tuple[str, ...]] = field(default_factory=dict)
     begins_at: datetime | None = None
     accept_repeated_input: tuple[QueryName, ...] = ()

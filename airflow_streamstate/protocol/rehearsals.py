@@ -23,14 +23,13 @@ from airflow_streamstate.protocol.fields import (
     Word,
 )
 from airflow_streamstate.protocol.records import StateRewrite
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 
 RehearsalOutcome = Literal["done", "failed", "deadline"]
 QueryOutcome = Literal["accepted", "refused", "failed", "not_run"]
 SeedTrial = Literal["never", "if_needed", "always"]
 
 DEADLINE_SECONDS = 300.0
-REHEARSED_BATCHES = 1
-REHEARSED_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Rehearsal(Message):
 
     Attributes:
         deployment_id: the current deployment, which it would follow.
-        runs_batches: run an empty batch on a fork of each query's state; else only read the plans.
+        terms: what is tried.
         deadline_at: what is not over by then is ended.
         request_id: a second request with the same id finds this rehearsal.
         request_digest: sha256 over what was asked.
@@ -74,8 +73,6 @@ class Rehearsal(Message):
         seeds: whether another pass of the script tries its queries as they would be seeded after a drain: never; if the
             state does not fit; always.
         notes: for people, about what was asked.
-        batches: how many of the newest batches that read something are run again, over the state of before them.
-        rows: about so many rows of these, at most.
         replay: set for a replay: recorded batches of ``deployment_id``, which may be an older deployment, run again
             into files, and nothing else is tried.
         rewrite: how the state is written anew first; None for as it is.
@@ -87,7 +84,7 @@ class Rehearsal(Message):
     stream_id: StreamId
     rehearsal_id: RehearsalId
     deployment_id: DeploymentId
-    runs_batches: bool
+    terms: RehearsalTerms
     created_at: datetime
     deadline_at: datetime
     requested_by: str
@@ -99,11 +96,14 @@ class Rehearsal(Message):
     refuses: tuple[str, ...] = ()
     seeds: SeedTrial = "never"
     notes: tuple[str, ...] = ()
-    batches: int = 0
-    rows: int = 0
     replay: ReplayTerms | None = None
     rewrite: StateRewrite | None = None
     moved_sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def batches(self) -> int:
+        """How many of the newest batches that read something are run again, over the state of before them."""
+        return self.terms.rehearse_batches if self.terms.rehearse and self.replay is None else 0
 
 
 @dataclass(frozen=True)

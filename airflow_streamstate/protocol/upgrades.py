@@ -21,12 +21,12 @@ from airflow_streamstate.protocol.fields import (
     SnapshotId,
     StreamId,
     UpgradeId,
-    Word,
 )
 from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.terms.declaration import values_of
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, TakeoverTerms, UpgradeMode, UpgradeTerms
 
 UpgradeKind = Literal["upgrade", "rollback"]
-UpgradeMode = Literal["auto", "restore", "drain", "fresh"]
 ReturnWay = Literal["resume", "handover", "forward", "undo"]
 AfterStop = Literal["finish", "rollback"]
 PlanVerdict = Literal["same", "state-compatible", "needs-drain", "hazardous"]
@@ -42,25 +42,6 @@ BEFORE_THE_STOP: frozenset[Phase] = frozenset({"begun", "rehearsing", "planned",
 """Phases in which nothing has happened to the stream."""
 
 
-@dataclass(frozen=True)
-class HealthyWhen:
-    """When a new version counts as healthy.
-
-    Attributes:
-        batches: that every query must have committed after the handover; a query without input passes.
-        within_seconds: from its launch.
-        caught_up: nothing may be left to read, as far as each source can tell or by a trigger that found no input, or
-            no more than the version before had left. Else a version that is only slower is kept.
-        roll_back_if_slower: give up a version that cannot keep up with its input and reads less than one in so many of
-            what the version before read in the same time; None to keep it, with a warning.
-    """
-
-    batches: int = 3
-    within_seconds: Seconds = 300.0
-    caught_up: bool = False
-    roll_back_if_slower: float | None = None
-
-
 @message
 @dataclass(frozen=True)
 class Upgrade(Message):
@@ -70,19 +51,7 @@ class Upgrade(Message):
 
     Attributes:
         old_deployment_id: the deployment that was current when it was requested.
-        allow_drain: ``auto`` may drain where the state does not fit.
-        runs_batches: the rehearsal runs an empty batch of each query on a fork of its state; else only plans count.
-        warm: the driver that takes over is launched before the other one is stopped, and waits; on the way back, too.
-        needs_approval: a person has to approve the plan first.
-        approved_by_another: that person is not the one who has asked for the upgrade.
-        accept_hazards: a ``hazardous`` plan is accepted.
-        rehearsal_within_seconds: how long the rehearsal may take.
-        way: of a rollback; None for the first that is exact.
-        undo_command: undoes what a ``foreachBatch`` wrote.
-        accepts_duplicates: rows may come twice on sinks that cannot be undone.
-        to_snapshot_id: of a rollback: where it goes back to; None for where the current deployment had begun.
-        rehearse_batches, rehearse_rows: as ``batches`` and ``rows`` of ``Rehearsal``.
-        warm_return: a driver of the old version waits, too, from before its stop until the new one is healthy.
+        upgrade_terms, rollback_terms: of an upgrade, or of a rollback; the other one is None.
         if_abandoned: what a watcher does where nobody drives it any more and the stream was touched.
         ends_untouched: where nobody drives it any more and it has not touched the stream, it is ended: the next try of
             its task begins anew. Else it is finished.
@@ -92,37 +61,41 @@ class Upgrade(Message):
 
     stream_id: StreamId
     upgrade_id: UpgradeId
-    asked: UpgradeKind
     old_deployment_id: DeploymentId
-    mode: UpgradeMode
     request_id: str
     request_digest: str
     requested_by: str
     reason: str
     created_at: datetime
     write_id: str
-    healthy_when: HealthyWhen = field(default_factory=HealthyWhen)
-    allow_drain: bool = False
-    runs_batches: bool = True
-    warm: bool = True
-    needs_approval: bool = False
-    accept_hazards: bool = False
-    rehearsal_within_seconds: Seconds = 300.0
+    upgrade_terms: UpgradeTerms | None = None
+    rollback_terms: RollbackTerms | None = None
     discard_state: bool = False
     fresh_queries: tuple[QueryName, ...] = ()
     renamed_queries: Mapping[QueryName, QueryName] = field(default_factory=dict)
     moved_sources: Mapping[str, str] = field(default_factory=dict)
     accept_lost_input: tuple[QueryName, ...] = ()
-    way: ReturnWay | None = None
-    undo_command: tuple[Word, ...] = ()
-    accepts_duplicates: bool = False
-    to_snapshot_id: SnapshotId | None = None
-    rehearse_batches: int = 0
-    rehearse_rows: int = 0
-    warm_return: bool = False
     if_abandoned: AfterStop = "finish"
     ends_untouched: bool = False
-    approved_by_another: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.upgrade_terms is None) == (self.rollback_terms is None):
+            raise ValueError("it has either the terms of an upgrade or those of a rollback")
+
+    @property
+    def asked(self) -> UpgradeKind:
+        """What was requested."""
+        return "rollback" if self.upgrade_terms is None else "upgrade"
+
+    @property
+    def terms(self) -> UpgradeTerms:
+        """Its terms; of a rollback those that it has in common with an upgrade, and an upgrade's defaults."""
+        return self.upgrade_terms or UpgradeTerms(**values_of(TakeoverTerms, self.rollback_terms))
+
+    @property
+    def terms_of_return(self) -> RollbackTerms:
+        """The terms of its way back; of an upgrade those that it has in common with a rollback, and its defaults."""
+        return self.rollback_terms or RollbackTerms(**values_of(TakeoverTerms, self.upgrade_terms))
 
 
 @message

@@ -17,7 +17,8 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.protocol.upgrades import HealthyWhen, UpgradeMode
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.upgrades import UpgradeMode
 from support.airflow_place import Place, spark_place
 from support.airflow_site import eventually
 from support.drivers import CONF
@@ -111,7 +112,7 @@ def _lived(place: Place, flights: Flights) -> list[str]:
 
 def _upgrade(place: Place, script: Path, mode: UpgradeMode) -> None:
     upgrades = place.home.hook().client.upgrades
-    request = UpgradeRequest(ChangeRequest(STREAM, script), mode=mode, healthy_when=HealthyWhen(1))
+    request = UpgradeRequest(ChangeRequest(STREAM, script), UpgradeTerms(mode=mode, healthy_batches=1))
     view = upgrades.run(STREAM, upgrades.begin(request).upgrade_id, WAIT_SECONDS)
     assert view.outcome == "upgraded", view
 

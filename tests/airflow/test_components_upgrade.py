@@ -265,7 +265,7 @@ def declare(place: Place, stream_id: str, word: str, **conf: str) -> None:
     scripted_driver.script(place.scripts / "dags", word, name=f"{word}.py")
     values = {
         "id": stream_id, "application": f"../{word}.py", "master": "local[1]", "conf": conf,
-        "upgrade": {"warm": False, "healthy_when": {"batches": 1, "within_seconds": 300}},
+        "upgrade": {"warm": False, "healthy_batches": 1, "healthy_deadline_seconds": 300},
     }  # fmt: skip
     (place.scripts / "dags" / "streams").mkdir(exist_ok=True)
     (place.scripts / "dags" / "streams" / f"{stream_id}.yaml").write_text(json.dumps(values))

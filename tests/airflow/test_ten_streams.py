@@ -79,7 +79,7 @@ class Folder:
                 "arguments": [str(self._data / name / "in"), str(self._data / name / "out")],
                 "master": "local[1]",
                 "conf": {**CONF, "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"},
-                "upgrade": {"warm": False, "healthy_when": {"batches": 1, "within_seconds": 300}},
+                "upgrade": {"warm": False, "healthy_batches": 1, "healthy_deadline_seconds": 300},
                 "labels": {"tier": "canary" if name == CANARY else "other"},
             }
             (self.streams / f"{name}.yaml").write_text(yaml.safe_dump(values))

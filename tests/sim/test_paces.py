@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from support.sim_paces import BUSY, PacedUpgrade, Version
 from support.sim_world import SETTINGS
 from support.simulated_connector import install_connector
@@ -42,7 +42,7 @@ def test_a_burst_at_the_handover_is_no_fault_of_the_new_version(tmp_path: Path) 
         old=old,
         new=old,
         rows_per_second=lambda seconds: 400.0 if 0.0 < seconds < 20.0 else 10.0,
-        healthy_when=HealthyWhen(batches=3, within_seconds=60.0),
+        terms=UpgradeTerms(warm=False, healthy_deadline_seconds=60.0),
     )
     view = upgrade.run()
     assert (view.outcome, view.state.last.warnings) == ("upgraded", None)
@@ -85,7 +85,7 @@ def test_a_version_that_is_only_slower_is_kept_unless_it_was_asked_otherwise(
         old=Version(rows_per_batch=30),
         new=Version(rows_per_batch=10, batch_seconds=1.8),
         settings=settings,
-        healthy_when=HealthyWhen(batches=3, within_seconds=300.0, roll_back_if_slower=factor),
+        terms=UpgradeTerms(warm=False, roll_back_if_slower=factor),
     )
     view = upgrade.run()
     assert view.outcome == outcome

@@ -18,6 +18,7 @@ from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsedQuery
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.store.local import LocalStore
 from support.examples import example
 from support.real_queries import Feed, read_files, run_to_end, use_provider
@@ -87,7 +88,18 @@ class Rehearsed:
         )  # fmt: skip
         control, now = self.shelf.control, SYSTEM_CLOCK.now()
         deadline_at = now + timedelta(seconds=120)
-        rehearsal = Rehearsal(STREAM, self.rehearsal_id, "d-0001", True, now, deadline_at, "tests", "r", "0", "w")
+        rehearsal = Rehearsal(
+            STREAM,
+            self.rehearsal_id,
+            "d-0001",
+            RehearsalTerms(rehearse_batches=0),
+            now,
+            deadline_at,
+            "tests",
+            "r",
+            "0",
+            "w",
+        )
         attempt = RehearsedAttempt(
             control, self.shelf.checkpoints, spec, 1, SYSTEM_CLOCK, lambda key: f"file://{self.folder}/{key}",
             lambda _line: None,

@@ -197,7 +197,7 @@ def test_law_14_a_foreach_batch_is_undone_by_the_users_command_or_not_at_all(
         before = _read(spark, tmp_path / "out" / "*")
         for choices, said in (
             ({}, "only you can undo this sink"),
-            ({"accepts_duplicates": True}, "only you can undo this sink"),
+            ({"accept_duplicates": True}, "only you can undo this sink"),
             ({"undo_command": (sys.executable, "-c", "print('no way'); raise SystemExit(3)")}, "did not succeed"),
         ):
             refused = life.back(good, **choices)

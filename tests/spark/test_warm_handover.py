@@ -15,7 +15,8 @@ import pytest
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.protocol.events import Claimed, QueryStarted, Started
-from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP
 from support.drivers import wait_until
 from support.file_sink import rows_in
 from support.launches import end_processes, living_processes
@@ -151,7 +152,7 @@ def test_a_driver_of_the_old_version_waits_for_the_way_back(life: Life) -> None:
     row is counted once (Laws 2, 9)."""
     life.runs("v1", 3)
     change = ChangeRequest(STREAM, life.script("v2", FAILS_ONCE_THERE_IS_A_MISTAKE))
-    request = UpgradeRequest(change, mode="restore", warm_return=True, healthy_when=HealthyWhen(batches=1))
+    request = UpgradeRequest(change, UpgradeTerms(mode="restore", warm_return=True, healthy_batches=1))
     upgrades = life.controller.upgrades
     begun = upgrades.begin(request)
 

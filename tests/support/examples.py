@@ -90,10 +90,10 @@ from airflow_streamstate.protocol.retention import (
 )
 from airflow_streamstate.protocol.script_reads import FileRead, ScriptReads
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms, UpgradeTerms
 from airflow_streamstate.protocol.upgrades import (
     Approval,
     Cancellation,
-    HealthyWhen,
     Upgrade,
     UpgradeLease,
     UpgradeStep,
@@ -287,7 +287,7 @@ EXAMPLES: tuple[Message, ...] = (
         ("org.example:connector:1.0",),
         StartPlan("restore", "d-0002-stopped-000001", "d-0002", discard_state=True, fresh_queries=("raw",),
             accept_lost_input=("counts per minute",), undoes="d-0002", undo_command=("/opt/undo.sh", "--table", "a b"),
-            accepts_duplicates=True, offsets={"raw": ('{"logOffset":17}', "-")}, begins_at=AT,
+            accept_duplicates=True, offsets={"raw": ('{"logOffset":17}', "-")}, begins_at=AT,
             accept_repeated_input=("raw",)),
         "/srv/streams", "34" * 32, "af-0123456789", "airflow:upgrade_stream", "café upgrade", AT,
         AgentSettings(
@@ -361,10 +361,10 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     AbandonedSnapshot("orders", "d-0003-live-000006", 1, AT, "shell:ada", WRITE_ID),
     Rehearsal(
-        "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, LATER, "airflow plan_upgrade.plan", "af-0123456789",
-        "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
+        "orders", "r-0b8e3c525f0e-0001", "d-0003", RehearsalTerms(rehearse_batches=2, rehearse_rows=5_000), AT, LATER,
+        "airflow plan_upgrade.plan", "af-0123456789", "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
         refuses=("hazardous", "needs-drain"), seeds="if_needed",
-        notes=("the script names settings.json in its own folder",), batches=2, rows=5_000,
+        notes=("the script names settings.json in its own folder",),
         replay=ReplayTerms(
             {"counts per minute": (40, 41)}, "/home/ada/replay/new", "/home/ada/replay/old",
             keeps_state=True, calls_foreach_batch=True, debugger="/tmp/streamstate-pdb-0b8e/pdb",
@@ -413,14 +413,16 @@ EXAMPLES: tuple[Message, ...] = (
     Waiting("orders", "r-0b8e3c525f0e-0001", AT, WRITE_ID, query_name="counts per minute"),
     Handover("orders", "r-0b8e3c525f0e-0001", "d-0004", 1, "d-0004-a0001", AT, WRITE_ID),
     Upgrade(
-        "orders", "u-0b8e3c525f0e", "upgrade", "d-0003", "auto", "af-0123456789", "56" * 32, "airflow upgrade.upgrade",
-        "café upgrade", AT, WRITE_ID, HealthyWhen(5, 120.0, caught_up=True, roll_back_if_slower=2.5),
-        allow_drain=True, runs_batches=False, warm=False, needs_approval=True, accept_hazards=True,
-        rehearsal_within_seconds=90.0, discard_state=True,
-        fresh_queries=("raw",), accept_lost_input=("counts per minute",), way="forward",
-        undo_command=("undo.sh", "--batch"), accepts_duplicates=True,
-        to_snapshot_id="d-0003-live-000004", rehearse_batches=2, rehearse_rows=5_000,
-        if_abandoned="rollback", ends_untouched=True, approved_by_another=True,
+        "orders", "u-0b8e3c525f0e", "d-0003", "af-0123456789", "56" * 32, "airflow upgrade.upgrade",
+        "café upgrade", AT, WRITE_ID,
+        UpgradeTerms(
+            healthy_batches=5, healthy_deadline_seconds=120.0, caught_up=True, roll_back_if_slower=2.5,
+            allow_drain=True, rehearse=False, warm=False, needs_approval=True, accept_hazards=True,
+            rehearsal_deadline_seconds=90.0, undo_command=("undo.sh", "--batch"), rehearse_batches=2,
+            rehearse_rows=5_000, approved_by_another=True,
+        ),
+        discard_state=True, fresh_queries=("raw",), accept_lost_input=("counts per minute",),
+        if_abandoned="rollback", ends_untouched=True,
     ),
     UpgradeStep(
         "orders", "u-0b8e3c525f0e", 7, "returned", LATER, "airflow upgrade.upgrade", WRITE_ID, "it falls behind",

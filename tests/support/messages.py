@@ -16,12 +16,16 @@ from hypothesis import strategies as st
 import airflow_streamstate.plan.model
 import airflow_streamstate.protocol
 from airflow_streamstate.clock import whole_milliseconds
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol import fields
 from airflow_streamstate.protocol.codec import Message
 from airflow_streamstate.protocol.fields import FIRST_YEAR, LAST_YEAR
 from airflow_streamstate.protocol.ids import deployment_id_for
 from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.upgrades import Upgrade
 
 for _module in pkgutil.iter_modules(airflow_streamstate.protocol.__path__):
     importlib.import_module(f"airflow_streamstate.protocol.{_module.name}")
@@ -107,9 +111,40 @@ def messages_of(cls: type) -> st.SearchStrategy[typing.Any]:
             fetch_batch_bytes=st.integers(1 << 10, 1 << 30),
             keep_running=st.booleans(),
         )
+    if terms_of(cls):
+        given = st.fixed_dictionaries({one.name: _values_of_term(one) for one in terms_of(cls)})
+        return given.filter(lambda values: _fits(cls, values)).map(lambda values: cls(**values))
     hints = typing.get_type_hints(cls, include_extras=True)
     named = dataclasses.fields(typing.cast("typing.Any", cls))
-    return st.builds(cls, **{field.name: values_of(hints[field.name]) for field in named})
+    values = {field.name: values_of(hints[field.name]) for field in named}
+    if cls is Upgrade:
+        of_upgrade = {"upgrade_terms": messages_of(UpgradeTerms), "rollback_terms": st.none()}
+        of_rollback = {"upgrade_terms": st.none(), "rollback_terms": messages_of(RollbackTerms)}
+        return st.builds(cls, **{**values, **of_upgrade}) | st.builds(cls, **{**values, **of_rollback})
+    return st.builds(cls, **values)
+
+
+def _fits(cls: type, values: Mapping[str, object]) -> bool:
+    try:
+        cls(**values)
+    except InvalidRequestError:
+        return False
+    return True
+
+
+def _values_of_term(one: Term) -> st.SearchStrategy[typing.Any]:
+    if one.kind in ("whole", "number", "seconds"):
+        least, most = (round(bound) if abs(bound) < 2**40 else None for bound in one.bounds)
+        found = st.integers(least, most) if one.kind == "whole" else st.floats(*one.bounds)
+    elif one.kind == "text":
+        found = ids
+    elif one.kind in ("texts", "command"):
+        found = st.lists(st.text(min_size=1, max_size=12).map(lambda text: text.replace("\x00", "-")), max_size=2).map(
+            tuple
+        )
+    else:
+        found = st.sampled_from(one.choices) if one.choices else st.booleans()
+    return st.none() | found if one.is_optional else found
 
 
 def values_of(hint: typing.Any) -> st.SearchStrategy[typing.Any]:

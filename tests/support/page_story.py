@@ -18,7 +18,7 @@ from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.events import QueryFailed
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat, SourceLag
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from support import airflow_home, scripted_driver
 from support.airflow_site import AirflowSite
 from support.airflow_streams import NamedHome, named_home
@@ -95,7 +95,7 @@ def begun(home: NamedHome, stream_id: str, label: str, *words: str, **more: Any)
     """An upgrade of it that is recorded and that nobody drives; gives the id."""
     path = script(home.base, *(words or ("proves", "restores")), name=f"{stream_id}_{label}.py")
     change = ChangeRequest(stream_id, path, version_label=label, reason=f"release {label}")
-    request = UpgradeRequest(change, healthy_when=HealthyWhen(1), warm=False, **more)
+    request = UpgradeRequest(change, UpgradeTerms(healthy_batches=1, warm=False, **more))
     return home.hook().client.upgrades.begin(request).upgrade_id
 
 

@@ -19,6 +19,7 @@ from airflow_streamstate.protocol.events import Drained, Stopped
 from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, ReplayTerms, SeedTrial
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from support.simulated_driver import STREAM, SimulatedStream, do_at_once, waiting_script
 from support.simulated_query import SimulatedPlan, SimulatedStartable
@@ -68,7 +69,7 @@ class Stage:
         self,
         snapshot_id: str | None,
         *,
-        runs_batches: bool = True,
+        rehearse: bool = True,
         control: Any = None,
         waits_seconds: float | None = None,
         refuses: tuple[str, ...] = (),
@@ -90,13 +91,12 @@ class Stage:
             ),
         )
         rehearsal = Rehearsal(
-            STREAM, REHEARSAL, "d-0001", runs_batches, clock.now(), clock.now() + timedelta(seconds=100), "tests",
+            STREAM, REHEARSAL, "d-0001", RehearsalTerms(rehearse, batches, rows), clock.now(),
+            clock.now() + timedelta(seconds=100), "tests",
             "request", "0" * 64, "w",
             waits_until=None if waits_seconds is None else clock.now() + timedelta(seconds=waits_seconds),
             refuses=refuses,
             seeds=seeds,
-            batches=batches,
-            rows=rows,
             replay=replay,
         )  # fmt: skip
         attempt = RehearsedAttempt(

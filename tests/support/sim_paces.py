@@ -16,7 +16,7 @@ from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from support.sim_processes import Process
 from support.sim_world import SETTINGS, WatchedSink, World
 from support.simulated_driver import STREAM, QueryFailedError, SimulatedDriver
@@ -62,7 +62,7 @@ class PacedUpgrade:
     rows_per_second: Callable[[float], float] = lambda _: 10.0
     warms_seconds: float = 150.0
     settings: AgentSettings = SETTINGS
-    healthy_when: HealthyWhen = field(default_factory=lambda: HealthyWhen(batches=3, within_seconds=300.0))
+    terms: UpgradeTerms = field(default_factory=lambda: UpgradeTerms(warm=False))
 
     def __post_init__(self) -> None:
         self.source = SimulatedSource("topic")
@@ -96,9 +96,7 @@ class PacedUpgrade:
         controller.deploy(DeployRequest(STREAM, self.folder / "v1.py", settings=self.settings))
         controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 60.0)
         process.clock.sleep(self.warms_seconds)
-        request = UpgradeRequest(
-            ChangeRequest(STREAM, self.folder / "v2.py"), warm=False, healthy_when=self.healthy_when
-        )
+        request = UpgradeRequest(ChangeRequest(STREAM, self.folder / "v2.py"), self.terms)
         begun = controller.upgrades.begin(request, "up")
         view = controller.upgrades.run(STREAM, begun.upgrade_id, 2_000.0)
         self._is_over = True

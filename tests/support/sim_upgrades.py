@@ -17,12 +17,12 @@ from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
 from support.sim_life import SCRIPTS, Life, Step, make_world
 from support.sim_world import World
 from support.simulated_driver import STREAM, QueryFailedError, SimulatedDriver
 
-HEALTHY = HealthyWhen(batches=2, within_seconds=60.0)
+HEALTHY = {"healthy_batches": 2, "healthy_deadline_seconds": 60.0}
 REHEARSAL_SECONDS = 60.0
 STILLBORN, SHORT_LIVED = "stillborn.py", "short-lived.py"
 BAD = (STILLBORN, SHORT_LIVED)
@@ -70,7 +70,8 @@ class Ascent(Life):
         else:
             begun = upgrades.begin_rollback(
                 RollbackRequest(
-                    STREAM, healthy_when=HEALTHY, rehearsal_within_seconds=REHEARSAL_SECONDS, warm=step.warm
+                    STREAM,
+                    RollbackTerms(**HEALTHY, rehearsal_deadline_seconds=REHEARSAL_SECONDS, warm=step.warm),
                 ),
                 request_id,
             )
@@ -91,11 +92,13 @@ class Ascent(Life):
                 partitions=step.partitions,
                 state_store=None if step.partitions is None else "rocksdb",
             ),
-            mode=step.mode,
-            warm=step.warm,
-            warm_return=step.warm_return,
-            healthy_when=HEALTHY,
-            rehearsal_within_seconds=REHEARSAL_SECONDS,
+            UpgradeTerms(
+                mode=step.mode,
+                warm=step.warm,
+                warm_return=step.warm_return,
+                **HEALTHY,
+                rehearsal_deadline_seconds=REHEARSAL_SECONDS,
+            ),
         )
 
     def _judge(self, view: UpgradeView) -> None:

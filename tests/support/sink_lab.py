@@ -151,7 +151,7 @@ class Iceberg(Target):
 class Kafka(Target):
     @property
     def undo_choices(self) -> Mapping[str, Any]:
-        return {"accepts_duplicates": True}
+        return {"accept_duplicates": True}
 
     @property
     def _options(self) -> dict[str, str]:

@@ -117,7 +117,7 @@ def applied_from_files(on: Stage) -> None:
     on.grow()
     text = (
         f"id: {STREAM}\napplication: v2.py\nowner: data platform\n"
-        "upgrade: {warm: false, healthy_when: {batches: 2}}\nretention: {keep: 3}\n"
+        "upgrade: {warm: false, healthy_batches: 2}\nretention: {keep: 3}\n"
     )
     on.declare(text)
     on.shell("diff", files)

@@ -17,12 +17,13 @@ from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, Waiting
-from airflow_streamstate.protocol.upgrades import HealthyWhen, Phase
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.upgrades import Phase
 from support.built_plans import plan
 from support.scripted_rehearsal import SPARKS_WORDS, keep_plan
 from support.sim_stage import STREAM, Stage
 
-HEALTHY = HealthyWhen(batches=2, within_seconds=100.0)
+TERMS = {"warm": False, "healthy_batches": 2, "healthy_deadline_seconds": 100.0}
 KAFKA = PlannedSink("kafka", "kafka", "alarms", "kafka", "nothing")
 FILES = PlannedSink("file:parquet", "parquet", "/out", "file", "batch_id")
 SOCKET = SourceIdentity("socket", "socket 127.0.0.1:9999")
@@ -63,7 +64,7 @@ class UpgradeStage:
     ) -> UpgradeRequest:
         """An upgrade to a script of this content."""
         values: dict[str, Any] = {"application": self.stage.script(text, "v2.py"), **(change or {})}
-        return UpgradeRequest(ChangeRequest(STREAM, **values), **{"warm": False, "healthy_when": HEALTHY, **asked})
+        return UpgradeRequest(ChangeRequest(STREAM, **values), UpgradeTerms(**{**TERMS, **asked}))
 
     def begin(self, request_id: str = "up-1", **asked: Any) -> UpgradeView:
         """Record it."""
@@ -71,9 +72,7 @@ class UpgradeStage:
 
     def begin_rollback(self, request_id: str = "back-1", **asked: Any) -> UpgradeView:
         """Record a rollback."""
-        return self.upgrades.begin_rollback(
-            RollbackRequest(STREAM, **{"warm": False, "healthy_when": HEALTHY, **asked}), request_id
-        )
+        return self.upgrades.begin_rollback(RollbackRequest(STREAM, RollbackTerms(**{**TERMS, **asked})), request_id)
 
     def advance(self, view: UpgradeView) -> UpgradeView:
         """Every step that can be taken now."""

@@ -89,9 +89,7 @@ class WarmStage:
     def begin(self, waits_seconds: float | None = 60.0, request_id: str = "plan") -> WarmStage:
         """The rehearsal is under way; it has 100 seconds."""
         change = ChangeRequest(STREAM, self.stage.script("v2\n", "v2.py"))
-        self.view = self.rehearsals.begin(
-            change, request_id, runs_batches=True, deadline_seconds=100, waits_seconds=waits_seconds
-        )
+        self.view = self.rehearsals.begin(change, request_id, deadline_seconds=100, waits_seconds=waits_seconds)
         return self
 
     def gives(self, outcome: QueryOutcome = "accepted", notes: tuple[str, ...] = ()) -> WarmStage:

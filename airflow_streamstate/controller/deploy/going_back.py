@@ -95,5 +95,5 @@ def marked(plan: StartPlan, returns: Return, predecessor_id: str) -> StartPlan:
         plan,
         undoes=predecessor_id,
         undo_command=returns.undo_command,
-        accepts_duplicates=returns.accepts_duplicates,
+        accept_duplicates=returns.accept_duplicates,
     )

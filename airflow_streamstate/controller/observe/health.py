@@ -17,7 +17,7 @@ from airflow_streamstate.controller.observe.pace import decide_slower, left_at_l
 from airflow_streamstate.protocol.events import Failed, Finished, QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 
 Beats = Mapping[str, QueryBeat]
 """By query, its part of the last heartbeat."""
@@ -64,7 +64,7 @@ class _Doubt:
 def decide_health(
     seen: Observation,
     handover: SnapshotManifest | None,
-    wanted: HealthyWhen,
+    wanted: UpgradeTerms,
     old_beats: Beats | None,
     waited_seconds: float,
 ) -> Health:
@@ -88,10 +88,10 @@ def decide_health(
         return Unhealthy(f"it is {state}: {why}")
     missing = _not_begun(seen, handover) if state in ALIVE else f"it is {state}"
     doubts = [_Doubt(missing, is_fatal=True)] if missing else list(_doubts(seen, handover, wanted, old_beats or {}))
-    is_late = waited_seconds >= wanted.within_seconds
+    is_late = waited_seconds >= wanted.healthy_deadline_seconds
     fatal = next((doubt for doubt in doubts if doubt.is_fatal), None)
     if fatal is not None and is_late:
-        return Unhealthy(f"{fatal.text}, {wanted.within_seconds:g} s after its launch")
+        return Unhealthy(f"{fatal.text}, {wanted.healthy_deadline_seconds:g} s after its launch")
     if doubts and not is_late:
         return NotYet((fatal or doubts[0]).text)
     if waited_seconds < QUIET_SECONDS and _has_too_few_batches(seen, handover, wanted):
@@ -110,11 +110,11 @@ def has_begun(seen: Observation, handover: SnapshotManifest | None) -> bool:
     )
 
 
-def _has_too_few_batches(seen: Observation, handover: SnapshotManifest | None, wanted: HealthyWhen) -> bool:
+def _has_too_few_batches(seen: Observation, handover: SnapshotManifest | None, wanted: UpgradeTerms) -> bool:
     """Whether a query counts as healthy only since it found no input."""
     queries, bounded = beats_of(seen), bounded_queries(seen)
     return any(
-        name not in bounded and _committed(queries[name].batch_id, handover, name) < wanted.batches
+        name not in bounded and _committed(queries[name].batch_id, handover, name) < wanted.healthy_batches
         for name in _started(seen)
     )
 
@@ -139,7 +139,7 @@ def _health_of_finished(seen: Observation, handover: SnapshotManifest | None) ->
 
 
 def _doubts(
-    seen: Observation, handover: SnapshotManifest | None, wanted: HealthyWhen, old_beats: Beats
+    seen: Observation, handover: SnapshotManifest | None, wanted: UpgradeTerms, old_beats: Beats
 ) -> Iterator[_Doubt]:
     queries, bounded, ended = beats_of(seen), bounded_queries(seen), ended_runs(seen)
     for name in _started(seen):
@@ -163,7 +163,7 @@ def _doubts(
         yield _Doubt("its queries have ended by themselves, and its script has not ended yet", is_fatal=False)
 
 
-def _doubt_of_run(seen: Observation, name: str, committed: int, wanted: HealthyWhen) -> _Doubt:
+def _doubt_of_run(seen: Observation, name: str, committed: int, wanted: UpgradeTerms) -> _Doubt:
     """What speaks against a query whose trigger ends its run by itself, while that run goes on."""
     query = beats_of(seen)[name]
     count = max(committed, 0)
@@ -189,7 +189,7 @@ def _script_may_end(seen: Observation, ended: frozenset[str]) -> bool:
 
 
 def _least_batch_seconds(
-    seen: Observation, name: str, query: QueryBeat, committed: int, wanted: HealthyWhen
+    seen: Observation, name: str, query: QueryBeat, committed: int, wanted: UpgradeTerms
 ) -> float | None:
     """A lower bound for the duration of a batch where no two commits were seen; None where unknown.
 
@@ -204,7 +204,7 @@ def _least_batch_seconds(
     if committed > 1 or started is None:
         return since_seconds
     first_seconds = (query.committed_at - started.at).total_seconds()
-    return max(since_seconds, first_seconds if first_seconds >= STILL_SHARE * wanted.within_seconds else 0.0)
+    return max(since_seconds, first_seconds if first_seconds >= STILL_SHARE * wanted.healthy_deadline_seconds else 0.0)
 
 
 def _doubt_of(
@@ -213,7 +213,7 @@ def _doubt_of(
     committed: int,
     took_seconds: float | None,
     bound: str,
-    wanted: HealthyWhen,
+    wanted: UpgradeTerms,
 ) -> _Doubt | None:
     """What speaks against a query, by its batches and by its pace.
 
@@ -221,9 +221,9 @@ def _doubt_of(
     set to minutes, or a busy machine.
     """
     pace = _doubt_of_pace(query, before, wanted)
-    if committed >= wanted.batches or _is_idle(query):
+    if committed >= wanted.healthy_batches or _is_idle(query):
         return pace
-    text = f"has committed {max(committed, 0)} of {wanted.batches} batches"
+    text = f"has committed {max(committed, 0)} of {wanted.healthy_batches} batches"
     if committed <= 0:
         return _Doubt(text, is_fatal=True)
     took_before = None if before is None else before.batch_seconds
@@ -237,7 +237,7 @@ def _doubt_of(
     return _Doubt(f"{text}; it {pace.text}", pace.is_fatal or is_slower)
 
 
-def _doubt_of_pace(query: QueryBeat, before: QueryBeat | None, wanted: HealthyWhen) -> _Doubt | None:
+def _doubt_of_pace(query: QueryBeat, before: QueryBeat | None, wanted: UpgradeTerms) -> _Doubt | None:
     if wanted.caught_up:
         caught_up = query_caught_up(query)
         is_so = caught_up.is_so or _has_no_more_left(query, before)
@@ -269,7 +269,7 @@ def _has_no_more_left(query: QueryBeat, before: QueryBeat | None) -> bool:
     return all(count <= had.get(unit, 0) for unit, count in left.items())
 
 
-def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None, wanted: HealthyWhen) -> float:
+def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None, wanted: UpgradeTerms) -> float:
     """For how many seconds nothing was committed although input may wait; 0 where that is not long enough."""
     beat, lags = seen.heartbeat, query.lags
     has_nothing_left = query.is_idle or (bool(lags) and all(lag.behind == 0 for lag in lags))
@@ -277,7 +277,7 @@ def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None,
         return 0.0
     took = max(query.batch_seconds or 0.0, (before.batch_seconds if before is not None else None) or 0.0)
     still_seconds = (beat.at - query.committed_at).total_seconds()
-    is_long = still_seconds >= max(STILL_SHARE * wanted.within_seconds, STILL_BATCHES * took)
+    is_long = still_seconds >= max(STILL_SHARE * wanted.healthy_deadline_seconds, STILL_BATCHES * took)
     return still_seconds if is_long else 0.0
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from airflow_streamstate.connectors.moving import counted
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.protocol.terms.upgrade import LEAST_SLOWER_FACTOR
 
-NOISE = 1.1
+NOISE = LEAST_SLOWER_FACTOR
 """Rates that differ by less than this factor count as equal."""
 LEVEL_BATCHES = 2
 """The lag of a query that keeps up, in batches, is at most this: one that runs, and one to be planned."""

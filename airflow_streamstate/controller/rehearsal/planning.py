@@ -9,7 +9,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.errors import DataError, DeploymentNotFoundError, InvalidRequestError
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError
 from airflow_streamstate.launch.known_bad import brought_names, known_bad_among
 from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.comparison import compare_deployments
@@ -22,19 +22,6 @@ from airflow_streamstate.plan.recorded import plan_behind, recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
-
-MOST_BATCHES = 100
-
-
-def check_rehearsed(batches: int, rows: int) -> None:
-    """Check how many batches and rows a rehearsal is to run again; raises InvalidRequestError."""
-    if not 0 <= batches <= MOST_BATCHES or rows < 1:
-        raise InvalidRequestError(
-            "a rehearsal cannot run that much again",
-            batches=batches,
-            rows=rows,
-            next_step=f"Give 0 to {MOST_BATCHES} batches, and at least one row.",
-        )
 
 
 @dataclass(frozen=True)

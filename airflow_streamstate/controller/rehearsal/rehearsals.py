@@ -39,7 +39,6 @@ from airflow_streamstate.controller.rehearsal.partitions import (
 from airflow_streamstate.controller.rehearsal.planning import (
     RecordedPlans,
     brought_by,
-    check_rehearsed,
     compare_plans,
     current_plans,
     known_bad,
@@ -67,13 +66,13 @@ from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import shortened
 from airflow_streamstate.protocol.rehearsals import (
     DEADLINE_SECONDS,
-    REHEARSED_BATCHES,
-    REHEARSED_ROWS,
     Rehearsal,
     RehearsalOutcome,
     RehearsalVerdict,
     SeedTrial,
 )
+from airflow_streamstate.protocol.terms.declaration import values_of
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.snapshot.capture import capture
 
 RAN_ON = "the script ran on"
@@ -152,6 +151,7 @@ Report = Callable[[str], None]
 POLL_SECONDS = 0.5
 KEPT_REPORTS = 20
 MAX_LINE_CHARACTERS = 1_000
+DEFAULT_TERMS = RehearsalTerms()
 _RECORD = "rehearsal.json"
 _KEPT = (_RECORD, "verdict.json", "plans")
 _OF_THE_ATTEMPT = (LAUNCHES, "waiting.json", "handover.json")
@@ -199,9 +199,7 @@ class Rehearsals:
         request: Change,
         request_id: str | None = None,
         *,
-        runs_batches: bool = True,
-        batches: int = REHEARSED_BATCHES,
-        rows: int = REHEARSED_ROWS,
+        terms: RehearsalTerms = DEFAULT_TERMS,
         deadline_seconds: float = DEADLINE_SECONDS,
         waits_seconds: float | None = None,
         refuses: tuple[str, ...] = (),
@@ -214,9 +212,7 @@ class Rehearsals:
 
         Args:
             request_id: the same for every retry of this request; None for a new request.
-            runs_batches: run an empty batch of each query on a fork of its state; else read its plan alone.
-            batches: of each query run so many of its newest batches again, with their rows; 0 for none.
-            rows: about so many rows of these, at most.
+            terms: what is tried.
             deadline_seconds: when the rehearsal must be over, from now.
             waits_seconds: how long from now the driver of an accepted rehearsal waits to be handed over
                 (``is_waiting``); None: it does not wait.
@@ -230,7 +226,6 @@ class Rehearsals:
             SnapshotNotFoundError: the snapshot that it would start from is gone.
             IncompatibleUpgradeError, InputLostError: a deploy could not start from what the current deployment left.
         """
-        check_rehearsed(batches, rows)
         request_id = request_id_or_new(request_id, self._clock)
         control = self._home.need_stream(request.stream_id)
         seen = self._context.observer.observe(request.stream_id)
@@ -247,9 +242,7 @@ class Rehearsals:
                     stream_id=control.stream_id,
                     rehearsal_id=self._next_id(control, request_id),
                     deployment_id=seen.deployment_id,
-                    runs_batches=runs_batches,
-                    batches=batches if runs_batches else 0,
-                    rows=rows,
+                    terms=RehearsalTerms(**values_of(RehearsalTerms, terms)),
                     created_at=now,
                     deadline_at=now + timedelta(seconds=deadline_seconds),
                     requested_by=self._context.requested_by,

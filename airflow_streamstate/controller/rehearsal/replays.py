@@ -44,6 +44,7 @@ from airflow_streamstate.plan.report import PlanReport, queries_to_replay, with_
 from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Rehearsal, ReplayTerms
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.snapshot.placing import known_places
 
 DEADLINE_SECONDS = 600.0
@@ -179,7 +180,7 @@ class Replays:
                 stream_id=change.stream_id,
                 rehearsal_id=rehearsal_id_for(request_id, 1),
                 deployment_id=seen.deployment_id,
-                runs_batches=True,
+                terms=RehearsalTerms(),
                 created_at=now,
                 deadline_at=now + timedelta(seconds=request.deadline_seconds),
                 requested_by=self._context.requested_by,

@@ -68,13 +68,13 @@ class Return:
         undoes: the driver undoes its output in each sink; without that it must have neither committed nor planned a
             batch.
         undo_command: undoes the output of a ``foreachBatch``.
-        accepts_duplicates: sinks that cannot be undone may get rows twice.
+        accept_duplicates: sinks that cannot be undone may get rows twice.
     """
 
     snapshot_id: str
     undoes: bool = False
     undo_command: tuple[str, ...] = ()
-    accepts_duplicates: bool = False
+    accept_duplicates: bool = False
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class _Gathering:
             if upgrade is None or (state is not None and state.is_over):
                 continue
             self.moving.append(upgrade_id)
-            self._need(upgrade.to_snapshot_id, f"upgrade {upgrade_id} goes back to it")
+            self._need(upgrade.terms_of_return.snapshot_id, f"upgrade {upgrade_id} goes back to it")
             for deployment_id in _deployments_of(upgrade.old_deployment_id, state):
                 self.deployment(deployment_id, f"a deployment of upgrade {upgrade_id}")
             if state is not None:

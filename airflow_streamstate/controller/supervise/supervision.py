@@ -62,6 +62,7 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms
 from airflow_streamstate.snapshot.verify import check_before_start
 
 FAILED = frozenset({"failed", "fenced"})
@@ -274,7 +275,7 @@ class Supervision:
             return self._give_up(look, f"{action.text}, and the stream has no good snapshot to go back to")
         by = self._context.requested_by
         reason = look.observed.line(f"restarted by {by}: {action.text}")
-        request = RollbackRequest(stream_id, snapshot_id=snapshot_id, reason=reason)
+        request = RollbackRequest(stream_id, RollbackTerms(snapshot_id=snapshot_id), reason=reason)
         try:
             view = self._upgrades.begin_rollback(request, f"{OWN_REQUEST}{seen.deployment_id}-{seen.attempt}")
         except BusyError as error:

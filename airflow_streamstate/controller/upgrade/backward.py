@@ -71,7 +71,7 @@ NOTHING_RUNS = "the given-up version does not run, so there is no time to save"
 def _stay_seconds(tools: Tools) -> float | None:
     """How long a rehearsed driver is to wait; None: it is not to wait."""
     upgrade = tools.upgrade
-    return upgrade.rehearsal_within_seconds + STAY_SECONDS if upgrade.warm else None
+    return upgrade.terms.rehearsal_deadline_seconds + STAY_SECONDS if upgrade.terms.warm else None
 
 
 def _take_way(
@@ -86,7 +86,7 @@ def _take_way(
     Raises:
         UnavailableError, OutcomeUnknownError: a rehearsal could not begin; retry.
     """
-    if not tools.upgrade.warm:
+    if not tools.upgrade.terms.warm:
         _return(tools, state, way, reason, "as requested")
         return
     standby_id = _standby_id(tools, state)
@@ -109,7 +109,7 @@ def _take_way(
         view = tools.rehearsals.begin(
             tools.pinned(tools.old_version()),
             request_id=tools.request_id(f"back-{way}"),
-            deadline_seconds=tools.upgrade.rehearsal_within_seconds,
+            deadline_seconds=tools.upgrade.terms.rehearsal_deadline_seconds,
             waits_seconds=_stay_seconds(tools),
             snapshot_id=beginning.snapshot_id,
         )
@@ -152,7 +152,7 @@ def _warming(tools: Tools, state: UpgradeState) -> Next:
         return Act(partial(go, describe_error(error)))
     if not end and not is_over and not _is_alive(_new(tools, state)):
         end = NOTHING_RUNS
-    within_seconds = WARM_SECONDS + (0.0 if way == "forward" else tools.upgrade.rehearsal_within_seconds)
+    within_seconds = WARM_SECONDS + (0.0 if way == "forward" else tools.upgrade.terms.rehearsal_deadline_seconds)
     waited_seconds = (tools.context.clock.now() - state.last.taken_at).total_seconds()
     if not end and waited_seconds >= within_seconds:
         end = f"it has not reached its first start in {within_seconds:g} s"
@@ -278,7 +278,8 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
             finish(tools, state, "failed", f"the old version could not be started again: {NO_BEGINNING}")
             return
         upgrade = tools.upgrade
-        returns = Return(beginning.snapshot_id, way == "undo", upgrade.undo_command, upgrade.accepts_duplicates)
+        terms = upgrade.terms_of_return
+        returns = Return(beginning.snapshot_id, way == "undo", terms.undo_command, terms.accept_duplicates)
     try:
         # Snapshots go where the last deployment has them: the old place may be lost by now.
         version = replace(tools.old_version(), snapshots=seen.spec.snapshots)
@@ -363,12 +364,12 @@ def _returned(tools: Tools, state: UpgradeState) -> Next:
             return Act(partial(_resume, tools, state))
         if now == "failed" and seen.is_current and not _was_resumed(tools, seen):
             return Act(partial(_resume_again, tools, state, seen))
-        is_late = tools.waited_seconds(state) >= tools.upgrade.healthy_when.within_seconds
+        is_late = tools.waited_seconds(state) >= tools.upgrade.terms.healthy_deadline_seconds
         if now == "degraded" and not is_late and _may_still_change(seen):
             return Wait(redacted(seen, describe(seen)), tools.pause_seconds(seen.spec))
         reason = f"the old version is back, and is not healthy: {describe_error(error)}"
         return Act(lambda: finish(tools, state, "failed", reason))
-    if tools.waited_seconds(state) >= tools.upgrade.healthy_when.within_seconds:
+    if tools.waited_seconds(state) >= tools.upgrade.terms.healthy_deadline_seconds:
         text = f"the old version was started again, and is not healthy yet: {redacted(seen, describe(seen))}"
         return Act(lambda: finish(tools, state, "failed", text))
     return Wait(redacted(seen, describe(seen)), tools.pause_seconds(seen.spec))
@@ -431,7 +432,7 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
     if new_id is None:
         return Act(lambda: tools.take(state, "returning", way="resume", driver=""))
     seen = tools.context.observer.observe(tools.stream_id, new_id)
-    wanted = tools.upgrade.way
+    wanted = tools.upgrade.terms_of_return.strategy
     if wanted == "undo":
         return Act(partial(_undo, tools, state, "", wanted))
     if new_id == tools.upgrade.old_deployment_id:  # no other version ran: its own drain is undone
@@ -499,7 +500,7 @@ def _try(tools: Tools, state: UpgradeState) -> None:
             lambda: tools.rehearsals.begin(
                 tools.pinned(tools.old_version(), rewrite=tools.rewrite_back(_new(tools, state))),
                 request_id=tools.request_id("back-plan"),
-                deadline_seconds=tools.upgrade.rehearsal_within_seconds,
+                deadline_seconds=tools.upgrade.terms.rehearsal_deadline_seconds,
                 waits_seconds=_stay_seconds(tools),
             ),
         )
@@ -533,7 +534,7 @@ def _decide(tools: Tools, state: UpgradeState, rehearsal_id: str) -> None:
             _try(tools, state)  # the driver may have died for a passing reason
             return
     undo_problem = why_not_undone(tools, state) or _why_not_gone_back(tools, state)
-    decision = decide_return(report, tools.upgrade.way, undo_problem)
+    decision = decide_return(report, tools.upgrade.terms_of_return.strategy, undo_problem)
     if decision.way is None:
         _cannot(tools, state, decision.reason)
     else:
@@ -541,7 +542,7 @@ def _decide(tools: Tools, state: UpgradeState, rehearsal_id: str) -> None:
 
 
 def _undo(tools: Tools, state: UpgradeState, before: str, wanted: ReturnWay | None) -> None:
-    if tools.upgrade.way == "forward":
+    if tools.upgrade.terms_of_return.strategy == "forward":
         _cannot(tools, state, before)
         return
     problem = why_not_undone(tools, state) or _why_not_gone_back(tools, state)

@@ -11,7 +11,8 @@ from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.report import PlanReport
 from airflow_streamstate.protocol.rehearsals import SeedTrial
 from airflow_streamstate.protocol.requesters import is_same_person, person_of
-from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade, UpgradeMode
+from airflow_streamstate.protocol.terms.upgrade import UpgradeMode
+from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade
 
 _REHEARSED = ("accepted", "not_run")
 _NOT_TRIED: Mapping[tuple[str, bool], str] = {
@@ -41,12 +42,12 @@ class NoGo:
 def decide_trials(upgrade: Upgrade) -> tuple[tuple[str, ...], SeedTrial]:
     """The plan verdicts that refuse the upgrade without a batch, and whether its queries are also tried as seeded after
     a drain. In line with ``decide_mode``."""
-    if upgrade.mode == "fresh" or not upgrade.runs_batches:
+    if upgrade.terms.mode == "fresh" or not upgrade.terms.rehearse:
         return (), "never"
-    refuses = () if upgrade.accept_hazards else ("hazardous",)
-    if upgrade.mode == "drain":
+    refuses = () if upgrade.terms.accept_hazards else ("hazardous",)
+    if upgrade.terms.mode == "drain":
         return refuses, "always"
-    if upgrade.mode == "auto" and upgrade.allow_drain:
+    if upgrade.terms.mode == "auto" and upgrade.terms.allow_drain:
         return refuses, "if_needed"
     return (*refuses, "needs-drain"), "never"
 
@@ -56,7 +57,7 @@ def problem_of_approver(upgrade: Upgrade, approved_by: str) -> str:
 
     An upgrade that no person has asked for, e.g. of a scheduled run, may be approved by any person.
     """
-    if not upgrade.approved_by_another:
+    if not upgrade.terms.approved_by_another:
         return ""
     person = person_of(approved_by)
     if not person:
@@ -95,26 +96,26 @@ def decide_mode(upgrade: Upgrade, report: PlanReport, kept: Sequence[str] = ()) 
 
 
 def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
-    not_tried = _NOT_TRIED.get((report.outcome, report.runs_batches))
+    not_tried = _NOT_TRIED.get((report.outcome, report.rehearse))
     if not_tried is not None:
         return NoGo(f"{not_tried}: {report.reason}")
     if not report.queries:
         return NoGo(report.reason)
-    if upgrade.mode == "fresh":  # the rehearsal began with nothing, too: what it refuses, a start refuses
+    if upgrade.terms.mode == "fresh":  # the rehearsal began with nothing, too: what it refuses, a start refuses
         return Go("fresh") if passed(report) else NoGo(report.reason)
-    is_accepted = upgrade.accept_hazards and report.verdict == "hazardous"
+    is_accepted = upgrade.terms.accept_hazards and report.verdict == "hazardous"
     reason = (report.reason_to_drain or report.reason) if is_accepted else report.reason
     if _may_restore(report, is_accepted=is_accepted):
-        return Go("drain" if upgrade.mode == "drain" else "restore")
-    if upgrade.mode == "restore":
+        return Go("drain" if upgrade.terms.mode == "drain" else "restore")
+    if upgrade.terms.mode == "restore":
         return NoGo(reason)
     if report.verdict == "hazardous" and not is_accepted:
         return NoGo(f"{reason}; a drain does not settle that: decide, and accept it (--accept-hazards) or leave it out")
-    if upgrade.mode == "drain":
+    if upgrade.terms.mode == "drain":
         return Go("drain")
     if not can_drain(report, is_accepted=is_accepted):
         return NoGo(reason)
-    if not upgrade.allow_drain:
+    if not upgrade.terms.allow_drain:
         return NoGo(f"{reason}; and a drain was not allowed: --allow-drain allows it")
     return Go("drain")
 

@@ -115,7 +115,7 @@ def _refuse_moved(tools: Tools, register: StreamRegister) -> None:
     refused = refuse_other_intent(register, upgrade.request_id, tools.context.clock.now())
     if refused is not None:
         raise refused.error
-    if upgrade.to_snapshot_id is not None:
+    if upgrade.terms_of_return.snapshot_id is not None:
         return  # an older snapshot, whatever is current
     before = register.deployment_id
     if upgrade.asked == "rollback":
@@ -162,13 +162,11 @@ def _rehearse(tools: Tools, state: UpgradeState) -> None:
     refuses, seeds = decide_trials(upgrade)
     try:
         view = tools.rehearsals.begin(
-            tools.target(upgrade.mode),
+            tools.target(upgrade.terms.mode),
             request_id=tools.request_id("plan"),
-            runs_batches=upgrade.runs_batches,
-            batches=upgrade.rehearse_batches,
-            rows=upgrade.rehearse_rows,
-            deadline_seconds=upgrade.rehearsal_within_seconds,
-            waits_seconds=upgrade.rehearsal_within_seconds + STAY_SECONDS if upgrade.warm else None,
+            terms=upgrade.terms,
+            deadline_seconds=upgrade.terms.rehearsal_deadline_seconds,
+            waits_seconds=upgrade.terms.rehearsal_deadline_seconds + STAY_SECONDS if upgrade.terms.warm else None,
             refuses=refuses,
             seeds=seeds,
         )
@@ -205,7 +203,7 @@ def _decide(tools: Tools, state: UpgradeState) -> None:
 
 
 def _planned(tools: Tools, state: UpgradeState) -> Next:
-    if tools.upgrade.needs_approval:
+    if tools.upgrade.terms.waits_for_approval:
         approval = tools.journal.approval(tools.upgrade.upgrade_id)
         if approval is None:
             return Wait(WAITS_FOR_A_PERSON, pause_seconds=2.0)
@@ -215,9 +213,9 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
         if text:
             return Act(lambda: finish(tools, state, "refused", text))
     is_fresh, runs = state.last.mode == "fresh", tools.old().state in ALIVE
-    if tools.upgrade.warm and runs and not is_fresh:
+    if tools.upgrade.terms.warm and runs and not is_fresh:
         return Act(lambda: tools.take(state, "waiting"))
-    if not tools.upgrade.warm_return:
+    if not tools.upgrade.terms.warm_return:
         return Act(lambda: tools.take(state, "ready"))
     text = f"{NO_STANDBY}: {'the new version begins with nothing' if is_fresh else 'the old version does not run'}"
     return Act(lambda: tools.take(state, "ready", text, standby_rehearsal_id=""))
@@ -229,7 +227,7 @@ def _waiting(tools: Tools, state: UpgradeState) -> Next:
     end = "" if waits else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if not waits and not end and tools.waited_seconds(state) < WARM_SECONDS:
         return Wait("the new driver has not reached its first start yet")
-    if tools.upgrade.warm_return and state.last.standby_rehearsal_id is None:
+    if tools.upgrade.terms.warm_return and state.last.standby_rehearsal_id is None:
         return Act(partial(_launch_standby, tools, state))
     back = _standby_text(tools, state)
     if back is None:
@@ -252,11 +250,9 @@ def _launch_standby(tools: Tools, state: UpgradeState) -> None:
         view = tools.rehearsals.begin(
             tools.pinned(tools.old_version()),
             request_id=tools.request_id("back-standby"),
-            runs_batches=upgrade.runs_batches,
-            batches=upgrade.rehearse_batches,
-            rows=upgrade.rehearse_rows,
-            deadline_seconds=upgrade.rehearsal_within_seconds,
-            waits_seconds=upgrade.rehearsal_within_seconds + STAY_SECONDS,
+            terms=upgrade.terms,
+            deadline_seconds=upgrade.terms.rehearsal_deadline_seconds,
+            waits_seconds=upgrade.terms.rehearsal_deadline_seconds + STAY_SECONDS,
         )
     except StreamStateError as error:
         if is_passing(error) and tools.waited_seconds(state) < WARM_SECONDS + CONFLICT_SECONDS:
@@ -275,7 +271,7 @@ def _standby_text(tools: Tools, state: UpgradeState) -> str | None:
     if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
         return "a driver of the old version waits for the way back"
     end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
-    within_seconds = WARM_SECONDS + tools.upgrade.rehearsal_within_seconds
+    within_seconds = WARM_SECONDS + tools.upgrade.terms.rehearsal_deadline_seconds
     if not end and (tools.context.clock.now() - state.last.taken_at).total_seconds() < within_seconds:
         return None
     return f"{NO_STANDBY}: {end or f'it has not reached its first start in {within_seconds:g} s'}"
@@ -346,7 +342,7 @@ def _lost(tools: Tools, state: UpgradeState, text: str) -> Next:
 def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
     try:
         terms = DrainTerms(
-            rehearse=tools.upgrade.runs_batches,
+            rehearse=tools.upgrade.terms.rehearse,
             discard_state=tools.upgrade.discard_state,
             leave_queries=_left_out(tools) if verb == "drain" else (),
         )
@@ -405,7 +401,7 @@ def _ended(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _deploy(tools: Tools, state: UpgradeState) -> None:
-    is_warm = tools.upgrade.warm and state.last.mode != "fresh"
+    is_warm = tools.upgrade.terms.warm and state.last.mode != "fresh"
     target = tools.target(state.last.mode, state.last.rehearsal_id if is_warm else None)
     try:
         view = tools.patiently(state, CONFLICT_SECONDS, lambda: tools.deploy(target, tools.request_id("new")))
@@ -439,7 +435,7 @@ def _started(tools: Tools, state: UpgradeState) -> Next:
         }
         return Act(lambda: tools.take(state, "started", **facts))
     waited_seconds = tools.waited_seconds(state)
-    health = decide_health(seen, handover, tools.upgrade.healthy_when, state.last.old_beats, waited_seconds)
+    health = decide_health(seen, handover, tools.upgrade.terms, state.last.old_beats, waited_seconds)
     if isinstance(health, Healthy):
         warnings = tuple(redacted(seen, text) for text in health.warnings)
         text = CAME_TO_ITS_END if seen.has_come_to_its_end else ""

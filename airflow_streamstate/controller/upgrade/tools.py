@@ -29,7 +29,8 @@ from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
 from airflow_streamstate.protocol.moved_sources import is_within
 from airflow_streamstate.protocol.records import DeploymentSpec, StartMode, StartPlan, StateRewrite
-from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeMode, UpgradeStep
+from airflow_streamstate.protocol.terms.upgrade import UpgradeMode
+from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeStep
 from airflow_streamstate.retry import Retry
 
 Result = TypeVar("Result")
@@ -178,7 +179,7 @@ class Tools:
             fresh_queries=upgrade.fresh_queries,
             renamed_queries=upgrade.renamed_queries,
             moved_sources=self._moves_back() if is_way_back else upgrade.moved_sources,
-            accept_lost_input=upgrade.accept_lost_input,
+            accept_lost_input=upgrade.accept_lost_input or upgrade.terms_of_return.accept_lost_input,
             discard_state=upgrade.discard_state,
             reason=upgrade.reason,
             start=start,
@@ -239,7 +240,7 @@ class Tools:
             start,
             rehearsal_id=rehearsal_id,
             rewrite=rewrite,
-            accept_hazards=self.upgrade.accept_hazards,
+            accept_hazards=self.upgrade.terms.accept_hazards,
             is_way_back=False,
         )
 

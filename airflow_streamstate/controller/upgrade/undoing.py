@@ -44,8 +44,8 @@ def beginning_id(tools: Tools, seen: Observation) -> str | None:
     snapshot from before the drain in which no query was flushed.
     """
     upgrade = tools.upgrade
-    if upgrade.to_snapshot_id is not None:
-        return upgrade.to_snapshot_id
+    if upgrade.terms_of_return.snapshot_id is not None:
+        return upgrade.terms_of_return.snapshot_id
     if seen.deployment_id == upgrade.old_deployment_id:
         return next(filter(None, (_unflushed(tools, each) for each in seen.of_kind(Draining, any_attempt=True))), None)
     return seen.spec.start.snapshot_id
@@ -110,8 +110,8 @@ def refusal_of(upgrade: Upgrade, means: Mapping[str, UndoMeans], sinks: Mapping[
     """
     for name, how in means.items():
         sink = f"query {name} writes to {sinks.get(name) or 'a sink without a recorded plan'}"
-        if how == "only doubled" and not upgrade.accepts_duplicates:
+        if how == "only doubled" and not upgrade.terms_of_return.accept_duplicates:
             return f"{sink}, which cannot be undone; --accept-duplicates goes back all the same, and rows come twice"
-        if how in ("by command", "unknown") and not upgrade.undo_command:
+        if how in ("by command", "unknown") and not upgrade.terms.undo_command:
             return f"{sink}, which only your own command can undo; --undo-command names it"
     return ""

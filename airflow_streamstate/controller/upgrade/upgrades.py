@@ -57,13 +57,14 @@ def version_to_return_to(
         SnapshotNotFoundError: there is no such snapshot, or it is being removed.
         IncompatibleUpgradeError: the snapshot is older than allowed.
     """
-    if request.snapshot_id is None:
+    snapshot_id, bound = request.terms.snapshot_id, request.terms.max_snapshot_age_seconds
+    if snapshot_id is None:
         return _before(control, context.observer.observe(control.stream_id))
-    manifest, bound = control.need_manifest(request.snapshot_id), request.max_snapshot_age_seconds
+    manifest = control.need_manifest(snapshot_id)
     refuse_old(manifest.taken_at, manifest.snapshot_id, bound, context.clock.now())
     # Keeps a prune that looked before the rollback was recorded from removing the snapshot; the lease expires by
     # itself, long after that prune reads the record.
-    SnapshotLease(control, request.snapshot_id, f"the rollback {request_id}").take()
+    SnapshotLease(control, snapshot_id, f"the rollback {request_id}").take()
     return manifest.deployment_id
 
 
@@ -159,28 +160,15 @@ class Upgrades:
             if seen.state == "silent":
                 raise silent_error(seen, "upgrade")
             return Upgrade(
-                asked="upgrade",
                 old_deployment_id=seen.deployment_id,
-                mode=request.mode,
                 request_digest=request.digest,
                 reason=change.reason,
-                allow_drain=request.allow_drain,
-                accept_hazards=request.accept_hazards,
-                runs_batches=request.runs_batches,
-                rehearse_batches=request.rehearse_batches,
-                rehearse_rows=request.rehearse_rows,
-                warm=request.warm,
-                warm_return=request.warm_return,
-                needs_approval=request.needs_approval or request.approved_by_another,
-                approved_by_another=request.approved_by_another,
-                healthy_when=request.healthy_when,
-                rehearsal_within_seconds=request.rehearsal_within_seconds,
+                upgrade_terms=request.terms,
                 discard_state=change.discard_state,
                 fresh_queries=change.fresh_queries,
                 renamed_queries=change.renamed_queries,
                 moved_sources=change.moved_sources,
                 accept_lost_input=change.accept_lost_input,
-                undo_command=request.undo_command,
                 if_abandoned=if_abandoned,
                 ends_untouched=lease_seconds is not None,
                 **self._signed(control, request_id),  # type: ignore[arg-type]
@@ -201,19 +189,10 @@ class Upgrades:
 
         def made(control: StreamControl) -> Upgrade:
             return Upgrade(
-                asked="rollback",
                 old_deployment_id=version_to_return_to(self._context, control, request, request_id),
-                mode="auto",
                 request_digest=request.digest,
                 reason=request.reason,
-                healthy_when=request.healthy_when,
-                rehearsal_within_seconds=request.rehearsal_within_seconds,
-                way="undo" if request.snapshot_id is not None else request.way,
-                to_snapshot_id=request.snapshot_id,
-                undo_command=request.undo_command,
-                accepts_duplicates=request.accepts_duplicates,
-                warm=request.warm,
-                accept_lost_input=request.accept_lost_input,
+                rollback_terms=request.recorded_terms,
                 ends_untouched=lease_seconds is not None,
                 **self._signed(control, request_id),  # type: ignore[arg-type]
             )
@@ -579,7 +558,7 @@ class Upgrades:
         tools, state = self._tools(stream_id, upgrade_id)
         facts = {"stream_id": stream_id, "upgrade_id": upgrade_id, "phase": state.phase}
         next_step = f"`streamstate cancel {stream_id}` gives it up."
-        if not tools.upgrade.needs_approval:
+        if not tools.upgrade.terms.waits_for_approval:
             raise InvalidRequestError("this upgrade needs no approval", **facts, next_step=next_step)
         if state.phase not in _BEFORE_APPROVAL and tools.journal.approval(upgrade_id) is None:
             raise ConflictError("this upgrade is past its plan", **facts, next_step=next_step)

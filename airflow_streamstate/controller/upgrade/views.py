@@ -269,7 +269,7 @@ def _line_of(state: UpgradeState) -> str:
         words = f"{words}, and {'a driver waits' if driver == WAITS else f'no driver waits: {driver}'}"
     if phase == "refused":
         words = left_by_refusal(state.last.stream_state)
-    if phase == "rehearsing" and not state.upgrade.runs_batches:
+    if phase == "rehearsing" and not state.upgrade.terms.rehearse:
         words = "the plans of the new version are compared, no batch is run"
     if state.is_over:
         text = ""

@@ -11,7 +11,7 @@ from airflow_streamstate.controller.observe.health import QUIET_SECONDS, Healthy
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.pace import keeps_level
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 
 log = logging.getLogger(__name__)
 
@@ -35,4 +35,4 @@ def has_proven_itself(context: ControllerContext, seen: Observation) -> bool:
     snapshot_id = seen.spec.start.snapshot_id
     control = context.home.control(seen.stream_id)
     handover = None if snapshot_id is None else control.readable_manifest(snapshot_id)
-    return isinstance(decide_health(seen, handover, HealthyWhen(), None, QUIET_SECONDS), Healthy)
+    return isinstance(decide_health(seen, handover, UpgradeTerms(), None, QUIET_SECONDS), Healthy)

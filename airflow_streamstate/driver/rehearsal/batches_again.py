@@ -154,10 +154,10 @@ class _Trial:
             self._ran.notes.append(f"{why_not}: an empty batch alone was run")
             return
         for batch in batches:
-            left_rows = self._rehearsal.rows - self._ran.rows_in
+            left_rows = self._rehearsal.terms.rehearse_rows - self._ran.rows_in
             left_seconds = until_seconds - self._attempt.clock.monotonic_seconds()
             if left_rows <= 0 or left_seconds <= 0:
-                bound = f"{self._rehearsal.rows:,} rows" if left_rows <= 0 else "its time"
+                bound = f"{self._rehearsal.terms.rehearse_rows:,} rows" if left_rows <= 0 else "its time"
                 self._ran.notes.append(f"batch {batch.batch_id} was not run again: {bound} had passed")
                 return
             gone = self._missing(batch)

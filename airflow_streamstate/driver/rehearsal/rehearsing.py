@@ -268,7 +268,7 @@ class Rehearsing:
             start = expected_start(attempt, name) or ""
             if start == "restored":
                 self._hold_against_old(name, startable)
-            if self._rehearsal.runs_batches and not self._plan_refuses:
+            if self._rehearsal.terms.rehearse and not self._plan_refuses:
                 built = build(attempt, self._builder, name, startable)
                 start = built.how
         except Exception as problem:
@@ -528,7 +528,7 @@ class Rehearsing:
         """Refuse the queries of migrations that found no state: another name than the script's, or nothing to
         migrate."""
         rewrite = self.attempt.spec.start.rewrite
-        if rewrite is None or rewrite.migration is None or not self._rehearsal.runs_batches or self._is_seeding:
+        if rewrite is None or rewrite.migration is None or not self._rehearsal.terms.rehearse or self._is_seeding:
             return
         for name in sorted(unused_migrations(self.attempt, rewrite, self._queries)):
             known = self._queries.get(name)

@@ -66,7 +66,7 @@ def warm_with_rows(attempt: Attempt, name: str, startable: StartableQuery, rehea
     """
     if not rehearsal.batches:
         return
-    clock, one = attempt.clock, replace(rehearsal, batches=1)
+    clock, one = attempt.clock, replace(rehearsal, terms=replace(rehearsal.terms, rehearse_batches=1))
     until = clock.monotonic_seconds() + WARM_BATCHES_SECONDS
     runs = 0
     start = attempt.spec.start

@@ -99,7 +99,7 @@ class _Undo:
             self._by_connector()
             return query_id
         if means == "only doubled":
-            if not start.accepts_duplicates:
+            if not start.accept_duplicates:
                 raise self._refusal(
                     "the sink cannot be undone: rows after the snapshot would be there twice",
                     "Deploy with --accept-duplicates to go back all the same, or start from the snapshot at the end of"

@@ -37,7 +37,7 @@ def declare(desk: Desk, stream_id: str = STREAM, *words: str, **more: Any) -> Pa
         "id": stream_id,
         "application": f"../{name}",
         "master": "local[1]",
-        "upgrade": {"warm": False, "healthy_when": {"batches": 1, "within_seconds": 60}},
+        "upgrade": {"warm": False, "healthy_batches": 1, "healthy_deadline_seconds": 60},
         **more,
     }
     path = folder / f"{stream_id}.yaml"

@@ -6,7 +6,6 @@ import ast
 import inspect
 import itertools
 from contextlib import AbstractContextManager
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,8 @@ from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.events import Expired, Ignored, Rejected
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeKind, UpgradeStep
 from airflow_streamstate.store.local import LocalStore
+from support.asked_upgrades import of_kind
+from support.examples import AT, example
 from support.scripted_stream import ScriptedAttempt
 from support.shell import STREAM_VERBS, Desk, meanwhile, shell, words_of
 
@@ -158,11 +159,10 @@ ENDS_OF_UPGRADES = {
 @pytest.mark.parametrize(("asked", "cancelled"), ENDS_OF_UPGRADES, ids=str)
 def test_every_end_of_an_upgrade_has_the_status_of_its_kind(asked: UpgradeKind, cancelled: str | None) -> None:
     """For ``upgrade``, ``restart`` and ``rollback``, for their callers and for a caller that cancels."""
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    upgrade = Upgrade("flights", "u-1", asked, "d-0001", "auto", "r", "digest", "test", "", now, "w")
+    upgrade = of_kind(example(Upgrade), asked)
     found = []
     for phase in OVER:
-        step = UpgradeStep("flights", "u-1", 1, phase, now, "test", "w")
+        step = UpgradeStep("orders", upgrade.upgrade_id, 1, phase, AT, "test", "w")
         found.append(status_of_upgrade(UpgradeView(state_of(upgrade, [step])), cancelled))  # type: ignore[arg-type]
     assert tuple(found) == ENDS_OF_UPGRADES[asked, cancelled]
 

@@ -80,7 +80,7 @@ def test_settings_alone_are_a_change_too(desk: Desk) -> None:
     (rehearsal_id,) = control.rehearsal_ids()
     rehearsal = control.rehearsal(rehearsal_id)
     assert rehearsal is not None
-    assert (rehearsal.runs_batches, rehearsal.request_id) == (False, "mine")
+    assert (rehearsal.terms.rehearse, rehearsal.request_id) == (False, "mine")
 
 
 def test_without_a_change_the_recorded_plan_is_shown(running: Desk) -> None:

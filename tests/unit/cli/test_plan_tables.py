@@ -23,22 +23,22 @@ REPORT = PlanReport("orders", "r-0b8e3c525f0e-0001", "d-0003", "fits", "", "same
 
 def test_what_is_forked_is_said_first() -> None:
     """The stream as it is now, or the snapshot at its end."""
-    said = printed(partial(plan.rehearsing, view=VIEW, runs_batches=True))
+    said = printed(partial(plan.rehearsing, view=VIEW, rehearse=True))
     assert "rehearsed on a fork of the state of d-0003 as it is now" in said
     assert "query raw never committed a batch" in said
     ended = replace(VIEW, start=StartPlan("seed", "d-0003-drained-000001", "d-0003"))
     assert "at the offsets of snapshot d-0003-drained-000001" in printed(
-        partial(plan.rehearsing, view=ended, runs_batches=True)
+        partial(plan.rehearsing, view=ended, rehearse=True)
     )
     fresh = replace(VIEW, start=StartPlan("fresh"))
-    assert "rehearsed with nothing\n" in printed(partial(plan.rehearsing, view=fresh, runs_batches=True))
+    assert "rehearsed with nothing\n" in printed(partial(plan.rehearsing, view=fresh, rehearse=True))
 
 
 def test_what_is_not_rehearsed_is_not_called_so() -> None:
     """The script is run for its plans; no batch is."""
-    said = printed(partial(plan.rehearsing, view=VIEW, runs_batches=False))
+    said = printed(partial(plan.rehearsing, view=VIEW, rehearse=False))
     for outcome in ("fits", "refused", "failed", "deadline"):
-        found = replace(REPORT, runs_batches=False, outcome=outcome)
+        found = replace(REPORT, rehearse=False, outcome=outcome)
         said += printed(plan.print_report, found)
     assert "the plans of the change are compared with those of d-0003" in said
     assert "query raw never committed a batch" in said

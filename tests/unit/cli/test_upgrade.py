@@ -9,7 +9,7 @@ import pytest
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from support.scripted_driver import script
 from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
@@ -99,7 +99,7 @@ def test_a_factor_is_recorded_as_it_was_asked_for(running: Desk) -> None:
     journal = UpgradeJournal(running.stream().control)
     recorded = journal.upgrade(journal.ids()[0])
     assert recorded is not None
-    assert recorded.healthy_when == HealthyWhen(1, 300.0, roll_back_if_slower=2.5)
+    assert recorded.upgrade_terms == UpgradeTerms(warm=False, healthy_batches=1, roll_back_if_slower=2.5)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_restart_needs_no_change(desk: Desk) -> None:
     (upgrade_id,) = journal.ids()
     recorded = journal.upgrade(upgrade_id)
     assert recorded is not None
-    assert (recorded.mode, recorded.old_deployment_id) == ("restore", "d-0001")
+    assert (recorded.terms.mode, recorded.old_deployment_id) == ("restore", "d-0001")
     control = desk.stream().control
     wanted, before = control.spec(upgrade_id), control.spec("d-0001")
     assert (wanted.application, wanted.arguments, wanted.conf) == (before.application, before.arguments, before.conf)

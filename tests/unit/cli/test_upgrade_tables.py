@@ -10,6 +10,7 @@ from airflow_streamstate.cli import upgrade
 from airflow_streamstate.control.upgrades import state_of
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.upgrades import OVER, Phase, Upgrade, UpgradeStep
+from support.asked_upgrades import of_kind
 from support.examples import AT, example
 from support.shell import printed
 
@@ -20,7 +21,7 @@ assert isinstance(UPGRADE, Upgrade)
 def view(phase: Phase, asked: str = "upgrade", **facts: Any) -> UpgradeView:
     """An upgrade whose last step is this."""
     step = UpgradeStep("orders", UPGRADE.upgrade_id, 1, phase, AT, "tests", "w-1", **facts)
-    return UpgradeView(state_of(Upgrade(**{**vars(UPGRADE), "asked": asked}), [step]))
+    return UpgradeView(state_of(of_kind(UPGRADE, asked), [step]))
 
 
 def test_what_begins_is_named() -> None:

@@ -13,6 +13,7 @@ from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.upgrades import OVER, Approval, Cancellation, Phase, Upgrade, UpgradeStep
 from airflow_streamstate.store.memory import MemoryStore
+from support.asked_upgrades import of_kind, with_terms
 from support.examples import AT, example
 from support.fake_clock import FakeClock
 
@@ -66,7 +67,7 @@ def test_an_upgrade_is_recorded_once(journal: UpgradeJournal) -> None:
     """What was asked for never changes."""
     journal.create(UPGRADE)
     with pytest.raises(ObjectExistsError):
-        journal.create(replace(UPGRADE, mode="fresh"))
+        journal.create(with_terms(UPGRADE, allow_drain=False))
     assert journal.upgrade(ID) == UPGRADE
     assert journal.ids() == [ID]
 
@@ -126,5 +127,5 @@ def test_nothing_is_called_unhealthy_because_a_user_wanted_to_go_back(
     phase: Phase, asked: str, cancelled_by: str | None, name: str
 ) -> None:
     """In the steps, and in ``status``."""
-    upgrade = replace(UPGRADE, asked=asked)  # type: ignore[arg-type]
+    upgrade = of_kind(UPGRADE, asked)
     assert state_of(upgrade, [FIRST, step(2, phase, cancelled_by=cancelled_by)]).phase_for_people == name

@@ -13,6 +13,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.driver.main import FAILED_STATUS, USAGE_STATUS, main
 from airflow_streamstate.protocol.events import Claimed, Failed, Finished
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from support.drivers import STREAM, Deployments
 from support.earlier_home import STREAM_THERE, WORDS, earlier_home
 
@@ -182,7 +183,8 @@ def _rehearse(
     until = None if waits_seconds is None else now + timedelta(seconds=waits_seconds)
     stream.control.create_rehearsal(
         Rehearsal(
-            STREAM, rehearsal_id, "d-0001", True, now, now + timedelta(seconds=seconds), "test", "r", "0", "w",
+            STREAM, rehearsal_id, "d-0001", RehearsalTerms(True, 0), now,
+            now + timedelta(seconds=seconds), "test", "r", "0", "w",
             waits_until=until,
         )
     )  # fmt: skip

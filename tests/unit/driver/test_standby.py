@@ -36,6 +36,7 @@ from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for, u
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
 from airflow_streamstate.protocol.settings import COMMAND_POLL_SECONDS_ON_S3, AgentSettings
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
@@ -102,11 +103,10 @@ class Wait:
             self.stream.said.append, self.in_background,
         )  # fmt: skip
         rehearsal = Rehearsal(
-            STREAM, REHEARSAL, "d-0001", True, clock.now(), clock.now() + timedelta(seconds=50), "tests",
+            STREAM, REHEARSAL, "d-0001", RehearsalTerms(True, self.batches, 1_000), clock.now(),
+            clock.now() + timedelta(seconds=50), "tests",
             self.request_id,
             "0" * 64, "w", waits_until=clock.now() + timedelta(seconds=self.waits_seconds),
-            batches=self.batches,
-            rows=1_000,
         )  # fmt: skip
         self.became: list[Supervisor] = []
         self.driver = WaitingDriver(attempt, rehearsal, self.become, _end, self.bell)

@@ -22,7 +22,8 @@ from airflow_streamstate.hooks.upgrading import (
     upgrade_of,
     what_remains,
 )
-from airflow_streamstate.protocol.upgrades import Cancellation, HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.upgrades import Cancellation
 from support import scripted_driver
 from support.airflow_streams import NamedHome
 from support.airflow_upgrades import phases, run_first_version
@@ -37,9 +38,9 @@ def running(named: NamedHome, tmp_path: Path) -> Controller:
     return named.hook().client
 
 
-def begun(controller: Controller, folder: Path, word: str, *, healthy_within_seconds: float = 30.0) -> UpgradeView:
+def begun(controller: Controller, folder: Path, word: str, *, healthy_deadline_seconds: float = 30.0) -> UpgradeView:
     change = ChangeRequest("flights", application=scripted_driver.script(folder, word, name=f"{word}.py"))
-    request = UpgradeRequest(change, warm=False, healthy_when=HealthyWhen(within_seconds=healthy_within_seconds))
+    request = UpgradeRequest(change, UpgradeTerms(warm=False, healthy_deadline_seconds=healthy_deadline_seconds))
     return controller.upgrades.begin(request, "asked")
 
 
@@ -79,7 +80,7 @@ def test_the_worker_stays_while_the_stream_may_stand_still(running: Controller, 
 
 def test_it_stays_no_longer_than_it_is_told_to(running: Controller, tmp_path: Path) -> None:
     """A batch may take hours."""
-    view = brought_to(running, begun(running, tmp_path, "stalls", healthy_within_seconds=300), "started")
+    view = brought_to(running, begun(running, tmp_path, "stalls", healthy_deadline_seconds=300), "started")
     running.upgrades.cancel("flights", view.upgrade_id, after_stop="rollback")
     view = advance_upgrade(running, view, told=0, hold_seconds=0.0, on_step=lambda _: None, on_progress=lambda _: None)
     assert view.state.phase in ("returning", "trying", "returned")

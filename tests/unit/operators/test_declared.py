@@ -46,7 +46,7 @@ def declare(folder: Path, stream_id: str, *words: str, **more: Any) -> None:
     scripted_driver.script(folder.parent, *words, name=name)
     values = {
         "id": stream_id, "application": f"../{name}", "master": "local[1]",
-        "upgrade": {"warm": False, "healthy_when": {"batches": 1, "within_seconds": 60}}, **more,
+        "upgrade": {"warm": False, "healthy_batches": 1, "healthy_deadline_seconds": 60}, **more,
     }  # fmt: skip
     (folder / f"{stream_id}.yaml").write_text(yaml.safe_dump(values))
 

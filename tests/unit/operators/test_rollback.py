@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.rollback import RollbackStreamOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
@@ -110,6 +111,6 @@ def test_a_snapshot_that_is_not_there_is_refused(upgraded: NamedHome, ours: Any)
 def test_what_cannot_be_meant_is_refused(upgraded: NamedHome, context: MakeContext, field: str, value: Any) -> None:
     """Before anything is recorded."""
     before = list(upgraded.home.home.list_objects("flights/upgrades/"))
-    with pytest.raises(AirflowFailException):
+    with pytest.raises((AirflowFailException, InvalidRequestError)):  # a word is refused as the DAG is parsed
         rollback(**{field: value}).execute(context())
     assert list(upgraded.home.home.list_objects("flights/upgrades/")) == before

@@ -23,7 +23,7 @@ from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from airflow_streamstate.triggers.events import EventContent
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver
@@ -109,8 +109,8 @@ def test_a_version_that_may_be_slower_is_kept_and_said_in_the_log_and_the_result
     assert [one.message for one in logged.records if one.levelname == "WARNING"][
         -1
     ] == f"The new version is kept: {says}"
-    asked = view_of(running, result["upgrade_id"]).state.upgrade.healthy_when
-    assert asked == HealthyWhen(3, 2.0, roll_back_if_slower=2.5)
+    asked = view_of(running, result["upgrade_id"]).state.upgrade.upgrade_terms
+    assert asked == UpgradeTerms(warm=False, healthy_deadline_seconds=2.0, roll_back_if_slower=2.5)
 
 
 WAY = ["begun", "rehearsing", "planned", "ready", "stopping", "ended", "started", "upgraded"]
@@ -470,7 +470,9 @@ def test_of_two_that_waited_the_one_that_came_second_to_the_stream_waits_again(
     lost = task.begin(running.hook(), request_id_of(ours, task.request_digest()))
     control.update_register(lambda now: replace(now, upgrade_id=None), by="test")
     other = scripted_driver.script(tmp_path, "proves", name="other.py")
-    winner = upgrades.begin(UpgradeRequest(ChangeRequest("flights", application=other), warm=False), "winner")
+    winner = upgrades.begin(
+        UpgradeRequest(ChangeRequest("flights", application=other), UpgradeTerms(warm=False)), "winner"
+    )
     with pytest.raises(ConflictError, match="under way"):
         upgrades.advance("flights", lost.upgrade_id)
     assert upgrades.run("flights", winner.upgrade_id, 60).outcome == "upgraded"

@@ -16,7 +16,7 @@ from airflow_streamstate.page.stream import Asked, replay_part, upgrades_part
 from airflow_streamstate.page.timeline import SILENT
 from airflow_streamstate.plan.model import PlanNode
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from support.airflow_streams import NamedHome
 from support.built_plans import plan, without_state
 from support.page_site import CONN_ID, PageSite
@@ -81,7 +81,7 @@ def test_an_upgrade_that_waits_for_a_person_says_so_until_one_has_answered(site:
     keep_plan(stream.control, "d-0001", QUERY)
     change = ChangeRequest("flights", script(named.base, "fits", name="v2.py"))
     upgrades = named.hook().client.upgrades
-    begun = upgrades.begin(UpgradeRequest(change, needs_approval=True, healthy_when=HealthyWhen(1), warm=False))
+    begun = upgrades.begin(UpgradeRequest(change, UpgradeTerms(needs_approval=True, healthy_batches=1, warm=False)))
     assert [one["awaits_approval"] for one in site.read("upgrades")["upgrades"]] == [False]  # nothing to answer yet
     while upgrades.advance("flights", begun.upgrade_id).state.phase != "planned":
         SYSTEM_CLOCK.sleep(0.05)

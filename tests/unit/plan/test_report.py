@@ -29,6 +29,7 @@ from airflow_streamstate.protocol.rehearsals import (
     ReplayedBatch,
     RowComparison,
 )
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 
 AT = datetime(2026, 3, 1, 10, tzinfo=timezone.utc)
 ACCEPTED = RehearsedQuery("accepted", "restored", 0.5)
@@ -41,10 +42,19 @@ def report(
     queries: dict[str, Comparison], rehearsed: dict[str, RehearsedQuery] | None = None, **facts: Any
 ) -> PlanReport:
     """Of a rehearsal in which each query was accepted, unless told otherwise."""
-    asked = {name: facts.pop(name) for name in ("runs_batches", "fresh_queries") if name in facts}
+    asked = {name: facts.pop(name) for name in ("terms", "fresh_queries") if name in facts}
     rehearsal = Rehearsal(
-        "orders", "r-0b8e3c525f0e-0001", "d-0003", True, AT, AT + timedelta(seconds=300), "tests", "r", "0", "w"
-    )
+        "orders",
+        "r-0b8e3c525f0e-0001",
+        "d-0003",
+        RehearsalTerms(),
+        AT,
+        AT + timedelta(seconds=300),
+        "tests",
+        "r",
+        "0",
+        "w",
+    )  # fmt: skip
     found = dict.fromkeys(queries, ACCEPTED) if rehearsed is None else rehearsed
     verdict = RehearsalVerdict("orders", "r-0b8e3c525f0e-0001", "done", found, "", 9.0, "driver", AT, "w")
     comparison = DeploymentComparison(gravest(each.verdict for each in queries.values()), queries)
@@ -79,7 +89,11 @@ def test_a_batch_that_fails_refuses_what_the_plans_let_through() -> None:
 
 def test_without_a_rehearsal_the_plans_alone_decide() -> None:
     """``ok`` is null: nothing was tried."""
-    found = report({"counts": Comparison()}, {"counts": RehearsedQuery("not_run", "restored")}, runs_batches=False)
+    found = report(
+        {"counts": Comparison()},
+        {"counts": RehearsedQuery("not_run", "restored")},
+        terms=RehearsalTerms(rehearse=False),
+    )
     assert (found.outcome, found.rehearsal_ok) == ("fits", None)
 
 

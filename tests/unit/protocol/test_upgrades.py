@@ -8,23 +8,28 @@ import pytest
 
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.protocol.codec import from_json, to_json
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from airflow_streamstate.protocol.upgrades import (
     BEFORE_THE_STOP,
     OVER,
     Approval,
     Cancellation,
-    HealthyWhen,
     Phase,
     Upgrade,
     UpgradeStep,
 )
 from support.examples import example
 
+NEEDED = {
+    "kind", "protocol", "stream_id", "upgrade_id", "old_deployment_id", "request_id", "request_digest", "requested_by",
+    "reason", "created_at", "write_id",
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("mode", ["Fresh", "", None, "seed", "latest"])
 def test_no_other_mode_is_understood(mode: object) -> None:
     """An unknown mode never becomes an empty start (Laws 5 and 7)."""
-    raw = {**to_json(example(Upgrade)), "mode": mode}
+    raw = {**to_json(example(Upgrade)), "upgrade_terms": {"mode": mode}}
     with pytest.raises(MalformedMessageError, match="mode"):
         from_json(raw, key="k", expected=Upgrade)
 
@@ -36,7 +41,7 @@ def test_no_other_mode_is_understood(mode: object) -> None:
         (UpgradeStep, "way", "backward"),
         (Cancellation, "after_stop", "leave"),
         (Approval, "is_approved", "perhaps"),
-        (Upgrade, "asked", "downgrade"),
+        (Upgrade, "if_abandoned", "leave"),
     ],
 )
 def test_a_word_that_is_not_known_is_refused(kind: type, field: str, value: object) -> None:
@@ -48,14 +53,34 @@ def test_a_word_that_is_not_known_is_refused(kind: type, field: str, value: obje
 
 def test_nothing_is_risked_by_default() -> None:
     """A drain, a hazard, lost state, input or rows are only ever asked for by name (Laws 5 and 16)."""
-    asked = {"kind", "protocol", "stream_id", "upgrade_id", "asked", "old_deployment_id", "mode", "request_id",
-             "request_digest", "requested_by", "reason", "created_at", "write_id"}  # fmt: skip
-    raw = {name: value for name, value in to_json(example(Upgrade)).items() if name in asked}
-    upgrade = from_json(raw, key="k", expected=Upgrade)
-    risks = (upgrade.allow_drain, upgrade.accept_hazards, upgrade.discard_state, upgrade.accepts_duplicates)
-    assert risks == (False, False, False, False)
-    assert (upgrade.fresh_queries, upgrade.accept_lost_input, upgrade.way) == ((), (), None)
-    assert (upgrade.runs_batches, upgrade.healthy_when) == (True, HealthyWhen())
+    for asked in ({"upgrade_terms": {}}, {"rollback_terms": {}}):
+        bare = {name: value for name, value in to_json(example(Upgrade)).items() if name in NEEDED}
+        upgrade = from_json({**bare, **asked}, key="k", expected=Upgrade)
+        back = upgrade.terms_of_return
+        risks = (upgrade.terms.allow_drain, upgrade.terms.accept_hazards, upgrade.discard_state, back.accept_duplicates)
+        assert risks == (False, False, False, False)
+        assert (upgrade.fresh_queries, upgrade.accept_lost_input, back.accept_lost_input, back.strategy) == (
+            (), (), (), None
+        )  # fmt: skip
+        assert upgrade.terms == UpgradeTerms()
+
+
+@pytest.mark.parametrize("terms", [{}, {"upgrade_terms": {}, "rollback_terms": {}}])
+def test_a_record_is_of_an_upgrade_or_of_a_rollback(terms: dict[str, object]) -> None:
+    """What it is decides what is done to the stream."""
+    bare = {name: value for name, value in to_json(example(Upgrade)).items() if name in NEEDED}
+    with pytest.raises(MalformedMessageError, match="either"):
+        from_json({**bare, **terms}, key="k", expected=Upgrade)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("mode", "later"), ("healthy_batches", 0), ("rehearse_rows", 0), ("undo_command", ["a\x00"])]
+)
+def test_terms_that_no_request_could_have_are_malformed(name: str, value: object) -> None:
+    """A record is checked by the same declaration as a request."""
+    raw = {**to_json(example(Upgrade)), "upgrade_terms": {name: value}}
+    with pytest.raises(MalformedMessageError, match=name):
+        from_json(raw, key="k", expected=Upgrade)
 
 
 def test_a_phase_is_over_or_before_the_stop_or_neither() -> None:

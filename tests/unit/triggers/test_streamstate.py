@@ -21,6 +21,7 @@ from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import StopRequest
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.triggers import streamstate, triggerer
 from airflow_streamstate.triggers.events import EventContent, read_event
@@ -168,7 +169,7 @@ def test_its_part_of_a_wait_for_an_upgrade_ends_as_no_failure(
     run_first_version(named, tmp_path)
     client = named.hook().client
     change = ChangeRequest("flights", application=scripted_driver.script(tmp_path, "hangs", name="hangs.py"))
-    view = client.upgrades.begin(UpgradeRequest(change, warm=False), "asked")
+    view = client.upgrades.begin(UpgradeRequest(change, UpgradeTerms(warm=False)), "asked")
     watch = WaitCondition("upgrade", "flights", deployment_id=view.upgrade_id)
     client.upgrades.advance("flights", view.upgrade_id)
     other = WaitCondition("drained", "flights", "d-0001")

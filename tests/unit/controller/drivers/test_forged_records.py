@@ -33,6 +33,7 @@ from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for
 from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.rehearsals import Rehearsal
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from support.sim_stage import STREAM, Stage
 
 SECRET = "fernet-key-of-the-api-server"
@@ -303,7 +304,7 @@ def test_a_forged_rehearsal_copies_no_file_into_the_home(attacked: Attacked) -> 
             deployment_id="d-0001",
             request_id="forged",
             request_digest="0" * 64,
-            runs_batches=False,
+            terms=RehearsalTerms(rehearse=False),
             deadline_at=now + timedelta(seconds=100),
             created_at=now,
             requested_by="driver",

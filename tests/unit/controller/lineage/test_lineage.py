@@ -118,7 +118,7 @@ def gone_back(stage: Stage, means: UndoneBy | None = "undo", *, live: bool = Fal
     run_stateful(stage.checkpoint(deployment_id=SECOND), 6, first=5)
     stage.end(SECOND, state="gone")
     third = stage.deploy("print('v3')\n").deployment_id
-    start = StartPlan("restore", snapshot, SECOND, undoes=SECOND, accepts_duplicates=means == "doubled")
+    start = StartPlan("restore", snapshot, SECOND, undoes=SECOND, accept_duplicates=means == "doubled")
     stage.store.put(layout.spec_key(STREAM, third), to_bytes(replace(stage.spec(third), start=start)))
     restore(stage, third, last)
     if live:

@@ -23,10 +23,10 @@ from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finishe
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from support.sim_stage import Stage
 
-WANTED = HealthyWhen(batches=2, within_seconds=100.0)
+WANTED = UpgradeTerms(healthy_batches=2, healthy_deadline_seconds=100.0)
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def judged(
     handover: SnapshotManifest,
     *lags: SourceLag,
     old: Beats | None = None,
-    wanted: HealthyWhen = WANTED,
+    wanted: UpgradeTerms = WANTED,
     is_late: bool = False,
     batch_id: int = 9,
     still_seconds: float = 0.0,
@@ -308,7 +308,7 @@ def judged(
     stage.clock.advance(still_seconds)
     query = QueryBeat(batch_id, committed_at, is_active=True, lags=lags, lags_at=committed_at, **fields)
     stage.beat("d-0002", counts=query)
-    waited_seconds = wanted.within_seconds if is_late else 10.0
+    waited_seconds = wanted.healthy_deadline_seconds if is_late else 10.0
     return decide_health(stage.seen("d-0002"), handover, wanted, old, waited_seconds)
 
 
@@ -444,7 +444,7 @@ def test_few_batches_are_told_with_the_time_that_each_takes(stage: Stage, handov
         assert says in words(found)
 
 
-CAUGHT_UP = HealthyWhen(2, 100.0, caught_up=True)
+CAUGHT_UP = UpgradeTerms(healthy_batches=2, healthy_deadline_seconds=100.0, caught_up=True)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest
 from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError
 from airflow_streamstate.protocol.events import Stopped
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms
 from support.sim_stage import STREAM, Stage
 
 
@@ -69,17 +70,17 @@ def test_a_rollback_to_a_snapshot_has_the_same_bound(stage: Stage) -> None:
     stage.end()
     stage.deploy("print('v2')\n")
     stage.clock.sleep(3_600)
-    request = RollbackRequest(STREAM, snapshot_id=manifest.snapshot_id, max_snapshot_age_seconds=60.0)
+    request = RollbackRequest(STREAM, RollbackTerms(snapshot_id=manifest.snapshot_id, max_snapshot_age_seconds=60.0))
     with pytest.raises(IncompatibleUpgradeError, match="older than was allowed"):
         stage.controller.upgrades.begin_rollback(request)
     with pytest.raises(InvalidRequestError, match="none was named"):
-        RollbackRequest(STREAM, max_snapshot_age_seconds=60.0)
+        RollbackRequest(STREAM, RollbackTerms(max_snapshot_age_seconds=60.0))
     with pytest.raises(InvalidRequestError, match="maximum age"):
-        RollbackRequest(STREAM, snapshot_id=manifest.snapshot_id, max_snapshot_age_seconds=-1.0)
+        RollbackRequest(STREAM, RollbackTerms(snapshot_id=manifest.snapshot_id, max_snapshot_age_seconds=-1.0))
 
 
 def test_a_bound_that_is_not_there_leaves_the_digest_of_a_request_as_it_was() -> None:
     """A retry of what an earlier version recorded finds it. (Law 2)"""
-    plain = RollbackRequest(STREAM, snapshot_id="s")
-    assert plain.digest != RollbackRequest(STREAM, snapshot_id="s", max_snapshot_age_seconds=1.0).digest
+    plain = RollbackRequest(STREAM, RollbackTerms(snapshot_id="s"))
+    assert plain.digest != RollbackRequest(STREAM, RollbackTerms(snapshot_id="s", max_snapshot_age_seconds=1.0)).digest
     assert plain.digest == "2f99d5541d7b20c0a2f41fea0ab0c8047886debeb3af286ce1a70d9cd36a9eaf"

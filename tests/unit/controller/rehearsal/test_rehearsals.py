@@ -33,6 +33,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained, Failed, QueryFailed, Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from support.checkpoints import plan_batch
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
@@ -52,11 +53,11 @@ class Rehearsed:
         self.stage.run_batches(last)
         return self
 
-    def begin(self, request_id: str = "plan-1", *, runs_batches: bool = True, **change: Any) -> RehearsalView:
+    def begin(self, request_id: str = "plan-1", *, rehearse: bool = True, **change: Any) -> RehearsalView:
         if "application" not in change:
             change["application"] = self.stage.script("print('v2')\n", "v2.py")
         return self.rehearsals.begin(
-            ChangeRequest(STREAM, **change), request_id, runs_batches=runs_batches, deadline_seconds=100
+            ChangeRequest(STREAM, **change), request_id, terms=RehearsalTerms(rehearse=rehearse), deadline_seconds=100
         )
 
     def gives(self, view: RehearsalView, **facts: Any) -> None:
@@ -102,7 +103,7 @@ def test_a_rehearsal_of_a_running_stream_forks_its_position_and_touches_nothing(
     control = rehearsed.stage.control
     rehearsal, spec = control.rehearsal(view.rehearsal_id), control.spec(view.rehearsal_id)
     assert rehearsal is not None
-    assert (rehearsal.deployment_id, rehearsal.runs_batches) == ("d-0001", True)
+    assert (rehearsal.deployment_id, rehearsal.terms.rehearse) == ("d-0001", True)
     assert rehearsal.deadline_at - rehearsal.created_at == timedelta(seconds=100)
     assert (spec.start.mode, spec.start.snapshot_id) == ("restore", view.rehearsal_id)
     manifest = control.need_manifest(view.rehearsal_id)
@@ -243,7 +244,7 @@ def test_what_cannot_be_launched_leaves_nothing(rehearsed: Rehearsed) -> None:
         rehearsed.begin(application=rehearsed.stage.folder / "missing.py")
     assert rehearsed.stage.control.rehearsal_ids() == []
     with pytest.raises(StreamNotFoundError):
-        rehearsed.rehearsals.begin(ChangeRequest("nowhere"), "p", runs_batches=True, deadline_seconds=10)
+        rehearsed.rehearsals.begin(ChangeRequest("nowhere"), "p", deadline_seconds=10)
     with pytest.raises(InvalidRequestError, match="no such rehearsal"):
         rehearsed.rehearsals.conclude(STREAM, "r-000000000000-0001")
 

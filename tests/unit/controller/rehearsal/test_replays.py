@@ -31,6 +31,7 @@ from airflow_streamstate.protocol.rehearsals import (
     ReplayedBatch,
     ReplayTerms,
 )
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from support.sim_stage import STREAM, Stage
 
 
@@ -202,7 +203,8 @@ def test_the_report_says_what_became_of_each_query(
     """A query that was asked for and never started is a failure of the script."""
     view = ReplayView(STREAM, "r-0b8e3c525f0e-0001", "d-0001", {"counts": (3,)}, "/out", stage.clock.now())
     rehearsal = Rehearsal(
-        STREAM, view.replay_id, "d-0001", True, stage.clock.now(), stage.clock.now(), "tests", "request", "0" * 64, "w",
+        STREAM, view.replay_id, "d-0001", RehearsalTerms(True, 0), stage.clock.now(),
+        stage.clock.now(), "tests", "request", "0" * 64, "w",
         replay=ReplayTerms(view.batches, view.out),
     )  # fmt: skip
     report = replay_report(rehearsal, view.batches, view.out, verdict_of(view, stage, **facts))

@@ -13,6 +13,7 @@ from airflow_streamstate.controller.request.rewrites import conf_of
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.records import StateRewrite
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 
 MIGRATION = """
 from airflow_streamstate.migration import migrate
@@ -74,8 +75,8 @@ def test_a_migration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
             ChangeRequest("orders", migration=path)
 
 
-@pytest.mark.parametrize("more", [{"mode": "drain"}, {"mode": "fresh"}, {"allow_drain": True}, {"runs_batches": False}])
+@pytest.mark.parametrize("more", [{"mode": "drain"}, {"mode": "fresh"}, {"allow_drain": True}, {"rehearse": False}])
 def test_state_is_written_anew_only_in_a_rehearsed_restore(more: dict[str, Any]) -> None:
     """A drain leaves no state to write."""
     with pytest.raises(InvalidRequestError, match="written anew"):
-        UpgradeRequest(change=ChangeRequest("orders", partitions=5), **more)
+        UpgradeRequest(ChangeRequest("orders", partitions=5), UpgradeTerms(**more))

@@ -90,7 +90,7 @@ def test_no_driver_is_launched_and_nothing_is_recorded(stage: Stage) -> None:
     launched = list(stage.launcher.requests)
     change = ChangeRequest(STREAM, application=stage.script(text, "v2.py"))
     with pytest.raises(UnsupportedCheckpointError):
-        stage.controller.upgrades.begin(UpgradeRequest(change=change))
+        stage.controller.upgrades.begin(UpgradeRequest(change))
     with pytest.raises(UnsupportedCheckpointError):
         stage.controller.plans.begin(change)
     assert list(stage.launcher.requests) == launched

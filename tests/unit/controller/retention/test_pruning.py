@@ -34,6 +34,7 @@ from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms
 from airflow_streamstate.snapshot.deletion import PARTIAL_SECONDS, Removed, Remover
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
@@ -192,7 +193,9 @@ def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: 
 
         def roll_back(stage: Stage = stage, one: str = one, began: list[bool] = began) -> None:
             try:
-                stage.controller.upgrades.begin_rollback(RollbackRequest(STREAM, snapshot_id=one), "back")
+                stage.controller.upgrades.begin_rollback(
+                    RollbackRequest(STREAM, RollbackTerms(snapshot_id=one)), "back"
+                )
             except SnapshotNotFoundError:
                 began.append(False)
             else:
@@ -227,7 +230,7 @@ def test_what_is_needed_since_the_first_look_is_not_condemned(tmp_path: Path) ->
         return stage, one, controller.retention.prune(STREAM, NOTHING)
 
     def roll_back(stage: Stage, one: str) -> None:
-        stage.controller.upgrades.begin_rollback(RollbackRequest(STREAM, snapshot_id=one), "back")
+        stage.controller.upgrades.begin_rollback(RollbackRequest(STREAM, RollbackTerms(snapshot_id=one)), "back")
         stage.clock.advance(86_400.0)
 
     acts: list[Callable[[], None]] = []

@@ -449,7 +449,7 @@ def test_a_drain_that_the_driver_has_ordered_itself_is_finished_by_the_next_atte
 def test_a_failed_stream_under_an_upgrade_is_left_to_it(supervised: Supervised) -> None:
     """Only the steps of an upgrade move the stream while it is under way. (Law 4)"""
     stage = supervised.stage
-    request = UpgradeRequest(change=ChangeRequest(STREAM, application=stage.script("print('v2')\n")))
+    request = UpgradeRequest(ChangeRequest(STREAM, application=stage.script("print('v2')\n")))
     stage.controller.upgrades.begin(request, "u-1")
     supervised.die()
     supervised.watch(100.0)
@@ -549,7 +549,12 @@ def test_a_lost_checkpoint_begins_the_way_back_where_the_policy_says_so(stage: S
         stage.store.delete(info.key)
     supervised.watch(5.0)
     upgrade = stage.controller.upgrades.view(STREAM, upgrade_id_for("restart-d-0001-1")).state.upgrade
-    assert (upgrade.asked, upgrade.way, upgrade.to_snapshot_id) == ("rollback", "undo", manifest.snapshot_id)
+    back = upgrade.terms_of_return
+    assert (upgrade.asked, back.strategy, back.snapshot_id) == (
+        "rollback",
+        "undo",
+        manifest.snapshot_id,
+    )
     assert any(f"back to {manifest.snapshot_id}, with the sinks undone" in line.text for line in supervised.lines)
     assert "no way back is exact, so the stream was not changed" in supervised.record.gave_up
     assert supervised.register.attempt == 1
@@ -588,7 +593,7 @@ def test_a_lost_checkpoint_does_not_bring_back_a_version_that_was_rolled_back(st
         watcher.tick()
         stage.clock.advance(1)
     found = stage.controller.upgrades.view(STREAM, upgrade_id_for("restart-d-0003-1")).state.upgrade
-    assert found.to_snapshot_id == "d-0001-stopped-000001"
+    assert found.terms_of_return.snapshot_id == "d-0001-stopped-000001"
 
 
 def test_a_lost_checkpoint_does_not_bring_back_what_a_start_with_nothing_gave_up(stage: Stage) -> None:

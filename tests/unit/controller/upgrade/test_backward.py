@@ -24,7 +24,7 @@ from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import Intent
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan
 from support.sim_stage import STREAM, Stage
@@ -345,7 +345,7 @@ def test_where_the_old_code_cannot_read_it_nothing_is_touched(upgraded: UpgradeS
 
 def test_a_version_that_stands_still_is_given_up(upgraded: UpgradeStage) -> None:
     """Its health is decided within ``within_seconds``; it is told to stop only after the rehearsal of the old code."""
-    view = upgraded.to_started(healthy_when=HealthyWhen(9, 50.0))
+    view = upgraded.to_started(healthy_batches=9, healthy_deadline_seconds=50.0)
     upgraded.new_runs(5)
     upgraded.advance(view)
     committed_at = upgraded.stage.clock.now()
@@ -570,7 +570,7 @@ def test_a_rollback_by_undo_rehearses_nothing(upgraded: UpgradeStage) -> None:
     """It goes back to its own state; the command that undoes is recorded with it."""
     upgraded.sink = FILES
     upgraded.to_upgraded()
-    view = upgraded.begin_rollback(way="undo", undo_command=("undo.sh", "--all"))
+    view = upgraded.begin_rollback(strategy="undo", undo_command=("undo.sh", "--all"))
     upgraded.advance(view)
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
@@ -774,7 +774,7 @@ def test_the_old_code_keeps_its_snapshots_where_the_stream_keeps_them_now(tmp_pa
     stage.deploy("print('v2')\n", snapshots=str(tmp_path / "new"))
     shutil.rmtree(tmp_path / "lost")
     upgraded.new_runs(5)
-    view = upgraded.rehearsed(upgraded.advance(upgraded.begin_rollback(way="forward")))
+    view = upgraded.rehearsed(upgraded.advance(upgraded.begin_rollback(strategy="forward")))
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "forward")
@@ -791,14 +791,14 @@ def test_a_rollback_that_would_lose_input_is_refused_before_anything_is_stopped(
     view = upgraded.to_started(change={"accept_lost_input": ("counts",)})
     upgraded.new_runs(3)
     if way == "handover":
-        upgraded.stage.clock.advance(HealthyWhen().within_seconds)
+        upgraded.stage.clock.advance(UpgradeTerms().healthy_deadline_seconds)
         upgraded.beats(3, idle_triggers=5, is_idle=True)
     else:
         upgraded.new_runs(6)
         upgraded.advance(view)
         upgraded.new_runs(8)
     assert upgraded.advance(view).outcome == "upgraded"
-    wanted = {} if way == "handover" else {"way": way}
+    wanted = {} if way == "handover" else {"strategy": way}
     view = upgraded.advance(upgraded.begin_rollback(warm=warm, **wanted))
     assert (view.outcome, orders(upgraded)) == ("failed", 0)
     assert "cannot be read again" in view.state.last.text

@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Rejected
 from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
 from airflow_streamstate.protocol.rehearsals import RehearsedQuery
-from airflow_streamstate.protocol.upgrades import AfterStop, HealthyWhen, Phase
+from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import SOCKET, UpgradeStage
@@ -315,7 +315,7 @@ def test_a_version_that_is_only_slower_is_kept_with_both_rates(
     """Beside what the old one read before it was told to end, as its last sign of life told; given up where its factor
     was asked for, and only when its time is over."""
     upgraded.beats(3, "d-0001", lags=paced(1_000, 20, 20))
-    view = upgraded.to_started(healthy_when=HealthyWhen(2, 100.0, roll_back_if_slower=factor))
+    view = upgraded.to_started(healthy_batches=2, healthy_deadline_seconds=100.0, roll_back_if_slower=factor)
     upgraded.beats(3, "d-0001", lags=paced(1, 20, 20))  # what it says while it ends is not what it read
     clock = upgraded.stage.clock
     upgraded.new_runs(4)
@@ -357,16 +357,16 @@ def test_where_the_place_of_the_handover_stays_silent_the_old_version_goes_on(tm
     assert stage.seen().attempt == 2
 
 
-@pytest.mark.parametrize("runs_batches", [True, False])
-def test_an_upgrade_that_would_lose_input_is_refused_before_the_stop(tmp_path: Path, *, runs_batches: bool) -> None:
+@pytest.mark.parametrize("rehearse", [True, False])
+def test_an_upgrade_that_would_lose_input_is_refused_before_the_stop(tmp_path: Path, *, rehearse: bool) -> None:
     """With and without a rehearsal: no start goes on from an offset of a socket unless that is accepted (Law 5)."""
     upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
     before = upgraded.outside()
-    view = upgraded.advance(upgraded.begin(runs_batches=runs_batches))
+    view = upgraded.advance(upgraded.begin(rehearse=rehearse))
     assert view.outcome == "refused"
     assert "--accept-lost-input counts" in view.state.last.text
     assert upgraded.outside() == before
-    accepted = upgraded.begin("up-2", runs_batches=runs_batches, change={"accept_lost_input": ("counts",)})
+    accepted = upgraded.begin("up-2", rehearse=rehearse, change={"accept_lost_input": ("counts",)})
     assert upgraded.advance(accepted).state.phase == "rehearsing"
 
 
@@ -388,7 +388,7 @@ def test_the_upgrade_waits_for_an_old_driver_of_unknown_state(upgraded: UpgradeS
 def test_a_rehearsal_that_hangs_is_ended_at_its_deadline(upgraded: UpgradeStage) -> None:
     """And the upgrade is refused."""
     before = upgraded.outside()
-    view = upgraded.begin(rehearsal_within_seconds=50.0)
+    view = upgraded.begin(rehearsal_deadline_seconds=50.0)
     upgraded.advance(view)
     upgraded.stage.clock.advance(70.0)
     view = upgraded.advance(view)

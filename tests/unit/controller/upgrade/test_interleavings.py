@@ -88,7 +88,7 @@ def test_law_5_forward_from_a_version_that_began_with_nothing_and_ran_nothing_is
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     tools.take(state, "failed", "for this test")
     upgraded.fails()
-    view = upgraded.advance(upgraded.begin_rollback(way="forward"))
+    view = upgraded.advance(upgraded.begin_rollback(strategy="forward"))
     assert (view.outcome, upgraded.stage.control.deployment_ids()) == ("failed", ["d-0001", "d-0002"])
     assert "ran no batch" in view.state.last.text
 
@@ -156,7 +156,7 @@ def test_law_5_a_handover_that_is_gone_is_never_replaced_by_another_start(upgrad
     upgraded.to_upgraded()
     upgraded.stage.store.delete(layout.manifest_key(STREAM, "d-0001-stopped-000001"))
     before = upgraded.outside()
-    view = upgraded.advance(upgraded.begin_rollback(way="undo"))
+    view = upgraded.advance(upgraded.begin_rollback(strategy="undo"))
     assert view.outcome == "failed"
     assert "is gone" in view.state.last.text
     assert upgraded.outside() == before

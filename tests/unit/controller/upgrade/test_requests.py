@@ -9,7 +9,7 @@ import pytest
 from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.upgrades import HealthyWhen
+from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
 
 
 @pytest.mark.parametrize(
@@ -19,38 +19,37 @@ from airflow_streamstate.protocol.upgrades import HealthyWhen
         {"mode": ""},
         {"mode": "restore", "allow_drain": True},
         {"mode": "drain", "allow_drain": True},
-        {"healthy_when": HealthyWhen(batches=0)},
-        {"healthy_when": HealthyWhen(within_seconds=0.0)},
-        {"healthy_when": HealthyWhen(within_seconds=float("nan"))},
-        {"healthy_when": HealthyWhen(roll_back_if_slower=1.0)},
-        {"healthy_when": HealthyWhen(roll_back_if_slower=float("nan"))},
-        {"healthy_when": HealthyWhen(roll_back_if_slower=2_000.0)},
-        {"rehearsal_within_seconds": -1.0},
-        {"rehearsal_within_seconds": float("inf")},
+        {"healthy_batches": 0},
+        {"healthy_deadline_seconds": 0.0},
+        {"healthy_deadline_seconds": float("nan")},
+        {"roll_back_if_slower": 1.0},
+        {"roll_back_if_slower": float("nan")},
+        {"roll_back_if_slower": 2_000.0},
+        {"rehearsal_deadline_seconds": -1.0},
+        {"rehearsal_deadline_seconds": float("inf")},
     ],
 )
 def test_what_cannot_be_is_refused_by_name(asked: dict[str, Any]) -> None:
     """Before anything is looked at."""
     with pytest.raises(InvalidRequestError):
-        UpgradeRequest(ChangeRequest("orders"), **asked)
+        UpgradeRequest(ChangeRequest("orders"), UpgradeTerms(**asked))
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        {"way": "resume"},
-        {"way": "handover"},
-        {"way": "back"},
-        {"way": "forward", "accepts_duplicates": True},
-        {"healthy_when": HealthyWhen(roll_back_if_slower=2.0)},
-        {"healthy_when": HealthyWhen(batches=0)},
-        {"rehearsal_within_seconds": 0.0},
+        {"strategy": "resume"},
+        {"strategy": "handover"},
+        {"strategy": "back"},
+        {"strategy": "forward", "accept_duplicates": True},
+        {"healthy_batches": 0},
+        {"rehearsal_deadline_seconds": 0.0},
     ],
 )
 def test_a_rollback_that_cannot_be_is_refused_by_name(asked: dict[str, Any]) -> None:
     """The ways that are found by themselves cannot be asked for."""
     with pytest.raises(InvalidRequestError):
-        RollbackRequest("orders", **asked)
+        RollbackRequest("orders", RollbackTerms(**asked))
 
 
 @pytest.mark.parametrize(
@@ -60,8 +59,8 @@ def test_a_rollback_that_cannot_be_is_refused_by_name(asked: dict[str, Any]) -> 
 def test_a_secret_is_never_recorded_with_the_command_that_undoes(words: tuple[str, ...]) -> None:
     """It is run as it stands in the home: a reference would reach it unresolved, a password would lie there."""
     for make in (
-        lambda: UpgradeRequest(ChangeRequest("orders"), undo_command=words),
-        lambda: RollbackRequest("orders", undo_command=words),
+        lambda: UpgradeRequest(ChangeRequest("orders"), UpgradeTerms(undo_command=words)),
+        lambda: RollbackRequest("orders", RollbackTerms(undo_command=words)),
     ):
         with pytest.raises(InvalidRequestError, match="secret") as caught:
             make()
@@ -70,8 +69,8 @@ def test_a_secret_is_never_recorded_with_the_command_that_undoes(words: tuple[st
 
 def test_a_driver_for_the_way_back_is_a_warm_one() -> None:
     """A request that wants it and no warm driver contradicts itself."""
-    with pytest.raises(InvalidRequestError, match="none is asked for"):
-        UpgradeRequest(ChangeRequest("orders"), warm=False, warm_return=True)
+    with pytest.raises(InvalidRequestError, match="warm is off"):
+        UpgradeRequest(ChangeRequest("orders"), UpgradeTerms(warm=False, warm_return=True))
 
 
 def test_a_digest_is_over_all_that_is_asked_for() -> None:
@@ -79,17 +78,21 @@ def test_a_digest_is_over_all_that_is_asked_for() -> None:
     change = ChangeRequest("orders", conf={"spark.a": "1"})
     plain = UpgradeRequest(change)
     others = [
-        UpgradeRequest(change, mode="drain"),
-        UpgradeRequest(change, allow_drain=True),
-        UpgradeRequest(change, needs_approval=True),
-        UpgradeRequest(change, healthy_when=HealthyWhen(5)),
-        UpgradeRequest(change, healthy_when=HealthyWhen(roll_back_if_slower=2.0)),
-        UpgradeRequest(change, healthy_when=HealthyWhen(roll_back_if_slower=3.0)),
-        UpgradeRequest(change, undo_command=("undo",)),
-        UpgradeRequest(change, warm_return=True),
+        UpgradeRequest(change, UpgradeTerms(mode="drain")),
+        UpgradeRequest(change, UpgradeTerms(allow_drain=True)),
+        UpgradeRequest(change, UpgradeTerms(needs_approval=True)),
+        UpgradeRequest(change, UpgradeTerms(healthy_batches=5)),
+        UpgradeRequest(change, UpgradeTerms(roll_back_if_slower=2.0)),
+        UpgradeRequest(change, UpgradeTerms(roll_back_if_slower=3.0)),
+        UpgradeRequest(change, UpgradeTerms(undo_command=("undo",))),
+        UpgradeRequest(change, UpgradeTerms(warm_return=True)),
         UpgradeRequest(ChangeRequest("orders", conf={"spark.a": "2"})),
     ]
     assert UpgradeRequest(ChangeRequest("orders", conf={"spark.a": "1"})).digest == plain.digest
     assert len({plain.digest, *(other.digest for other in others)}) == len(others) + 1
-    backs = [RollbackRequest("orders"), RollbackRequest("orders", way="forward"), RollbackRequest("orders", way="undo")]
+    backs = [
+        RollbackRequest("orders"),
+        RollbackRequest("orders", RollbackTerms(strategy="forward")),
+        RollbackRequest("orders", RollbackTerms(strategy="undo")),
+    ]
     assert len({back.digest for back in backs}) == 3

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from airflow_streamstate.connectors.undoing import UndoMeans
 from airflow_streamstate.controller.upgrade.undoing import refusal_of, why_not_undone
+from support.asked_upgrades import on_return
 from support.sim_stage import STREAM
 from support.upgrade_stage import FILES, UpgradeStage
 
@@ -19,17 +18,17 @@ from support.upgrade_stage import FILES, UpgradeStage
         ("by command", {}, "--undo-command"),
         ("by command", {"undo_command": ("undo.sh",)}, ""),
         ("unknown", {}, "--undo-command"),
-        ("unknown", {"accepts_duplicates": True}, "--undo-command"),
+        ("unknown", {"accept_duplicates": True}, "--undo-command"),
         ("only doubled", {}, "--accept-duplicates"),
         ("only doubled", {"undo_command": ("undo.sh",)}, "--accept-duplicates"),
-        ("only doubled", {"accepts_duplicates": True}, ""),
+        ("only doubled", {"accept_duplicates": True}, ""),
     ],
 )
 def test_what_stands_in_the_way_is_named_with_what_helps(
     upgraded: UpgradeStage, means: UndoMeans, asked: dict[str, object], expected: str
 ) -> None:
     """One query of several is enough."""
-    upgrade = replace(upgraded.begin().state.upgrade, **asked)  # type: ignore[arg-type]
+    upgrade = on_return(upgraded.begin().state.upgrade, **asked)
     found = refusal_of(upgrade, {"counts": "exact by undo", "raw": means}, {"counts": "parquet", "raw": "kafka"})
     assert expected in found
     assert bool(found) is bool(expected)

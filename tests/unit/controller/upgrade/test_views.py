@@ -14,6 +14,7 @@ from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.differences import Difference
 from airflow_streamstate.plan.remedies import SPARK_REFUSES, WITH_ROWS
 from airflow_streamstate.protocol.upgrades import OVER, AfterStop, Phase, Upgrade, UpgradeStep
+from support.asked_upgrades import of_kind, with_terms
 from support.examples import AT, example
 
 UPGRADE = example(Upgrade)
@@ -23,7 +24,7 @@ assert isinstance(UPGRADE, Upgrade)
 def view(phase: Phase, *, asked: str = "upgrade", **facts: Any) -> UpgradeView:
     """An upgrade whose last step is this."""
     step = UpgradeStep("orders", UPGRADE.upgrade_id, 1, phase, AT, "tests", "w-1", **facts)
-    upgrade = Upgrade(**{**vars(UPGRADE), "asked": asked})
+    upgrade = of_kind(UPGRADE, asked)
     return UpgradeView(state_of(upgrade, [step]))
 
 
@@ -172,11 +173,12 @@ def test_what_spark_refuses_has_a_remedy(differences: list[Difference], rehearsa
     assert words in str(found.as_error())
 
 
-def told_of(*steps: tuple[Phase, str], tells_end: bool = True, **asked: Any) -> list[str]:
+def told_of(*steps: tuple[Phase, str], tells_end: bool = True, asked: str = "upgrade", **terms: Any) -> list[str]:
     """What is told of these steps, one after the other."""
     lines: list[str] = []
     telling = Telling(lines.append, tells_end=tells_end)
-    upgrade = Upgrade(**{**vars(UPGRADE), "runs_batches": True, **asked})
+    upgrade = of_kind(UPGRADE, asked)
+    upgrade = with_terms(upgrade, **terms) if terms else upgrade
     for number, (phase, text) in enumerate(steps, 1):
         telling(state_of(upgrade, [UpgradeStep("orders", UPGRADE.upgrade_id, number, phase, AT, "t", "w", text)]))
     return lines
@@ -217,5 +219,5 @@ def test_the_current_version_of_a_rollback_is_not_called_new_or_unhealthy() -> N
 def test_what_is_not_rehearsed_is_not_called_so() -> None:
     """With ``--no-rehearsal`` plans alone are compared."""
     assert told_of(("rehearsing", "")) == ["rehearsing: the new version is rehearsed on a fork of the state"]
-    (line,) = told_of(("rehearsing", ""), runs_batches=False)
+    (line,) = told_of(("rehearsing", ""), rehearse=False)
     assert "rehearsed" not in line

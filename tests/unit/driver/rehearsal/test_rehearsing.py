@@ -118,7 +118,7 @@ def test_without_batches_the_plans_alone_are_kept(stage: Stage, plan: SimulatedP
     """Nothing is built."""
     snapshot_id = stage.stopped(plan)
     before = stage.outside()
-    stage.rehearsed(plan, snapshot_id, runs_batches=False)
+    stage.rehearsed(plan, snapshot_id, rehearse=False)
     assert stage.verdict.queries == {"counts": RehearsedQuery("not_run", "restored")}
     assert (stage.recorded, stage.outside()) == (["counts"], before)
     own = layout.deployment_folder(STREAM, REHEARSAL)
@@ -459,15 +459,13 @@ def test_a_second_pass_follows_where_it_was_asked_for(
     assert ended == []
 
 
-@pytest.mark.parametrize(("waits_seconds", "runs_batches"), [(60.0, True), (60.0, False), (None, True)])
+@pytest.mark.parametrize(("waits_seconds", "rehearse"), [(60.0, True), (60.0, False), (None, True)])
 def test_the_sinks_of_all_its_queries_are_warmed_where_its_driver_is_to_wait(
-    stage: Stage, plan: SimulatedPlan, waits_seconds: float | None, runs_batches: bool
+    stage: Stage, plan: SimulatedPlan, waits_seconds: float | None, rehearse: bool
 ) -> None:
     """Under the id that each query goes on with. The second pass sees its first query alone before the handover."""
     snapshot_id = stage.stopped(plan)
-    rehearsing = stage.rehearsing(
-        snapshot_id, waits_seconds=waits_seconds, runs_batches=runs_batches, fresh_queries=("more",)
-    )
+    rehearsing = stage.rehearsing(snapshot_id, waits_seconds=waits_seconds, rehearse=rehearse, fresh_queries=("more",))
     warmed: list[str] = []
     for name, writer in (("counts", stage.startable(plan)), ("more", stage.startable(make_plan()))):
         writer.before_warming = warmed.append

@@ -290,8 +290,8 @@ def test_law_14_building_without_an_undo_touches_no_sink() -> None:
     [
         ("only doubled", {}, "cannot be undone"),
         ("by command", {}, "only you can"),
-        ("by command", {"accepts_duplicates": True}, "only you can"),
-        ("unknown", {"accepts_duplicates": True}, "only you can"),
+        ("by command", {"accept_duplicates": True}, "only you can"),
+        ("unknown", {"accept_duplicates": True}, "only you can"),
     ],
 )
 def test_law_14_what_cannot_be_undone_is_refused_with_the_choices(
@@ -317,7 +317,7 @@ def test_law_14_what_cannot_be_undone_is_refused_with_the_choices(
 def test_duplicates_that_were_accepted_by_name_are_told() -> None:
     """On a sink that takes everything again: none is lost, and the event says which batches come again."""
     story = Story(mode="append")
-    story.back(accepts_duplicates=True)
+    story.back(accept_duplicates=True)
     plan = story.with_bounds(11)
     story.stream.order_at(60.0, DrainNotification, "d-0003")
     assert story.stream.run(waiting_script(plan), "d-0003") == 0
@@ -341,7 +341,7 @@ def test_how_many_rows_come_again_is_told_where_the_sources_can_say(
         folder = layout.checkpoint_folder(STREAM, "d-0002", NAME)
         for info in list(story.stream.checkpoints.list_objects(f"{folder}/")):
             story.stream.checkpoints.delete(info.key)
-    story.back(accepts_duplicates=True)
+    story.back(accept_duplicates=True)
     story.stream.order_at(60.0, DrainNotification, "d-0003")
     assert story.stream.run(waiting_script(story.with_bounds(11)), "d-0003") == 0
     (undone,) = story.stream.events_of(Undone, "d-0003")
