@@ -13,10 +13,10 @@ from pathlib import Path
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 from airflow_streamstate.launch.launchers import Launchers
-from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from benchmarks.streams import CONF, MASTER
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     controller = Controller(Home(HomeConfig(home)), launchers, SYSTEM_CLOCK, "a benchmark")
     choice = LauncherChoice("kubernetes", json.loads(options))
     view = controller.deploy(
-        DeployRequest(stream_id, Path(script), tuple(arguments), master=MASTER, conf=CONF, launcher=choice)
+        deploy_request(stream_id, Path(script), tuple(arguments), master=MASTER, conf=CONF, launcher=choice)
     )
     print(json.dumps({"deployment_id": view.deployment_id, **launchers.found}))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.commands import DrainTerms
@@ -47,7 +47,7 @@ def _upgraded_seconds(ground: Ground, source: Path, number: int) -> float:
         old = streams.deploy(f"{NAME}-{number}", SCRIPT, *_arguments(ground, name, source))
         old.wait_committed(QUERY, WARM_BATCH_ID, WAIT_SECONDS)
         upgrades = streams.controller.upgrades
-        begun = upgrades.begin(UpgradeRequest(ChangeRequest(old.stream_id), UpgradeTerms(mode="drain")))
+        begun = upgrades.begin(UpgradeRequest(change_request(old.stream_id), UpgradeTerms(mode="drain")))
         view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS)
         if view.outcome != "upgraded":
             raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")

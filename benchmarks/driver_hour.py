@@ -18,7 +18,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.home import HomeConfig
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError
-from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from airflow_streamstate.store.options import S3Options, StoreOptions
 from benchmarks.grounds import environment, find_support
 from benchmarks.kubernetes_ground import Place, kubernetes_place

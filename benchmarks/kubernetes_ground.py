@@ -16,7 +16,7 @@ import yaml
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.spark_home import own_pyspark
-from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from benchmarks.grounds import Ground, find_support
 from benchmarks.results import BenchmarkError
 from benchmarks.streams import CONF, JOBS, MASTER, POLL_SECONDS, Drivers

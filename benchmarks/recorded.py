@@ -14,10 +14,10 @@ from airflow_streamstate.protocol.events import Claimed, Started
 from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import deployment_id_for, launch_key_for
 from airflow_streamstate.protocol.ownership import Ownership
-from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, LaunchRecord, StartPlan
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.restarts import RestartPolicy
-from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.version import Artifact, Version
 from airflow_streamstate.store.base import Store
 from benchmarks.results import BenchmarkError
 
@@ -61,10 +61,9 @@ def record(store: Store, launches: Path, stream_id: str, pid: int, ownership: Ow
     )
     control.create_spec(
         DeploymentSpec(
-            stream_id=stream_id, deployment_id=DEPLOYMENT_ID, fencing_token=1, application=Artifact("job.py", "0" * 64),
-            arguments=(), master="local[2]", conf={}, py_files=(), files=(), packages=(), start=StartPlan("fresh"),
-            checkpoints_uri=store.uri, code_digest="0" * 64, request_id="r", requested_by="a benchmark", reason="",
-            created_at=now, settings=AgentSettings(),
+            stream_id=stream_id, deployment_id=DEPLOYMENT_ID, fencing_token=1,
+            version=Version(Artifact("job.py", "0" * 64), master="local[2]"), start=StartPlan("fresh"),
+            checkpoints_uri=store.uri, request_id="r", requested_by="a benchmark", reason="", created_at=now,
         )
     )  # fmt: skip
     control.create_claim(Claim(stream_id, DEPLOYMENT_ID, 1, _KEY, "here", pid, 1, 1, "0", new_id(), now))

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from benchmarks.grounds import commits_in
 from benchmarks.jobs_at_work import BareRun
@@ -83,7 +83,7 @@ def _round(place: Path, source: Path) -> dict[str, float]:
         streams.controller.wait(WaitCondition.of(order), WAIT_SECONDS)
         running.wait_exited(WAIT_SECONDS)
         plans, began_seconds = streams.controller.plans, SYSTEM_CLOCK.monotonic_seconds()
-        view = plans.begin(ChangeRequest(running.stream_id))
+        view = plans.begin(change_request(running.stream_id))
         plans.wait(view)
         whole_seconds = SYSTEM_CLOCK.monotonic_seconds() - began_seconds
         verdict = streams.home.control(running.stream_id).verdict(view.rehearsal_id)

@@ -14,7 +14,7 @@ from statistics import median
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.rehearsal.rehearsals import Report
 from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
@@ -71,7 +71,7 @@ def _round(place: Path, source: Path) -> dict[str, Number]:
         order = streams.controller.stop(running.stream_id)
         streams.controller.wait(WaitCondition.of(order), WAIT_SECONDS)
         running.wait_exited(WAIT_SECONDS)
-        change = ChangeRequest(running.stream_id, master=MASTER)
+        change = change_request(running.stream_id, master=MASTER)
         began = SYSTEM_CLOCK.monotonic_seconds()
         view, report = streams.controller.replays.run(
             ReplayRequest(change=change, last=BATCHES, out=str(place / "rows")), _watched

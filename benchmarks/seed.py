@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, QueryStarted
@@ -75,7 +75,7 @@ def _seeded(place: Path, number: int, count: int) -> dict[str, float]:
         try:
             old.wait_committed(QUERY, BATCHES_OF_KEYS, BUILD_SECONDS)
             upgrades = streams.controller.upgrades
-            begun = upgrades.begin(UpgradeRequest(ChangeRequest(old.stream_id), UpgradeTerms(mode="drain")))
+            begun = upgrades.begin(UpgradeRequest(change_request(old.stream_id), UpgradeTerms(mode="drain")))
             view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS)
             if view.outcome != "upgraded":
                 raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")

@@ -12,15 +12,15 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.processes import read_stat
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Claimed
-from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from benchmarks.results import BenchmarkError
 
 JOBS = Path(__file__).resolve().parent / "jobs"
@@ -84,7 +84,7 @@ class Streams:
         self._stream_ids.append(stream_id)
         drivers = self._drivers
         view = self.controller.deploy(
-            DeployRequest(
+            deploy_request(
                 stream_id,
                 JOBS / script,
                 arguments,

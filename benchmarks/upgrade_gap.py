@@ -16,7 +16,7 @@ from statistics import median
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStarted, Stopped
@@ -146,7 +146,7 @@ class _Bench:
             old = streams.deploy(f"{NAME}-{number}", SCRIPT, *self._arguments(name))
             old.wait_committed(QUERY, WARM_BATCH_ID, START_SECONDS)
             upgrades = streams.controller.upgrades
-            begun = upgrades.begin(UpgradeRequest(ChangeRequest(old.stream_id), UpgradeTerms(mode="restore")))
+            begun = upgrades.begin(UpgradeRequest(change_request(old.stream_id), UpgradeTerms(mode="restore")))
             view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS)
             if view.outcome != "upgraded":
                 raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")

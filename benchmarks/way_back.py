@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
@@ -53,7 +53,7 @@ def _back_seconds(ground: Ground, source: Path, number: int) -> float:
         old = streams.deploy(f"{NAME}-{number}", SCRIPT, *arguments)
         old.wait_committed(QUERY, WARM_BATCH_ID, WAIT_SECONDS)
         upgrades = streams.controller.upgrades
-        change = ChangeRequest(old.stream_id, arguments=(*arguments, "--fails-once-there-is", str(mistake)))
+        change = change_request(old.stream_id, arguments=(*arguments, "--fails-once-there-is", str(mistake)))
         begun = upgrades.begin(UpgradeRequest(change, UpgradeTerms(mode="restore", warm_return=True)))
 
         def strike(_: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.spark_home import own_spark_submit
 from airflow_streamstate.launch.yarn.options import YarnOptions
-from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from benchmarks.grounds import Ground, environment, find_support
 from benchmarks.results import BenchmarkError
 from benchmarks.streams import CONF, JOBS, POLL_SECONDS, Drivers

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from html import escape
 from pathlib import Path
 
+from airflow_streamstate.protocol.terms.version import Version
 from demo.compare import Verdict
 from demo.timeline import Lane, Move, own_commits
 from demo.waterfall import waterfall
@@ -95,13 +96,17 @@ def _picture(lanes: list[Lane]) -> str:
     return "".join(parts)
 
 
+def _name_of(version: Version) -> str:
+    return version.version_label or version.application.name
+
+
 def _lane(lane: Lane, top: int, place: Callable[[datetime], float], before: Lane | None) -> str:
     middle = top + 44
     own = own_commits(before, lane)
     spec = lane.spec
     parts = [
         f'<text x="12" y="{middle - 6}" font-weight="600">{escape(spec.deployment_id)}</text>',
-        f'<text class="soft" x="12" y="{middle + 10}">{escape(spec.version_label or spec.application.name)}</text>',
+        f'<text class="soft" x="12" y="{middle + 10}">{escape(_name_of(spec.version))}</text>',
         f'<text class="soft" x="12" y="{middle + 25}">{escape(spec.start.mode)}</text>',
     ]
     if own:

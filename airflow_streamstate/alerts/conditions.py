@@ -182,7 +182,7 @@ def _of_deaths(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Conditio
 def _of_snapshots(rules: AlertRules, sight: Sight) -> Iterator[Condition]:
     status, seen = sight.status, sight.seen
     assert seen is not None  # noqa: S101 - the caller has looked
-    every, limit = seen.spec.settings.snapshot_every_seconds, rules.snapshot_age_seconds
+    every, limit = seen.spec.version.settings.snapshot_every_seconds, rules.snapshot_age_seconds
     if limit is None and every is not None:
         limit = SCHEDULES * every
     if limit is None:

@@ -10,8 +10,8 @@ from airflow_streamstate.cli.options import (
     Ordering,
     accept_lost_input_option,
     allow_new_query_option,
+    allow_state_loss_option,
     code_options,
-    discard_state_option,
     launcher_options,
     move_source_option,
     on_query_failure_option,
@@ -21,7 +21,7 @@ from airflow_streamstate.cli.options import (
     script_arguments,
 )
 from airflow_streamstate.cli.start import LISTS, code_of, lists_of
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import ChangeRequest, change_request
 
 _OF_A_CHANGE = frozenset(
     {
@@ -35,13 +35,13 @@ _OF_A_CHANGE = frozenset(
         "launcher",
         "launcher_options",
         *LISTS,
-        "fresh_queries",
-        "renamed_queries",
-        "moved_sources",
+        "allow_new_queries",
+        "rename_queries",
+        "move_sources",
         "accept_lost_input",
     }
     | {
-        "discard_state",
+        "allow_state_loss",
         "on_query_failure",
         "partitions",
         "state_store",
@@ -69,7 +69,7 @@ change_options = options(
     code_options,
     launcher_options,
     option("--label", "version_label", metavar="TEXT", help="Your own name of this version."),
-    discard_state_option,
+    allow_state_loss_option,
     allow_new_query_option,
     rename_query_option,
     move_source_option,
@@ -120,8 +120,8 @@ def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> C
         named["application"] = Path(named["application"])
     if "migration" in named:
         named["migration"] = Path(named["migration"])
-    return ChangeRequest(
-        stream_id=stream_id,
+    return change_request(
+        stream_id,
         reason=ordering.reason,
         allow_literal_secrets=given["allow_literal_secrets"],
         version_label=given["version_label"],

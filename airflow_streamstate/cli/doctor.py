@@ -26,7 +26,7 @@ from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import launcher_of
 from airflow_streamstate.control.signatures import Signatures
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.request.resolved_request import named_launcher
+from airflow_streamstate.controller.request.patch import launcher_after
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.command import find_java
 from airflow_streamstate.launch.interface import LaunchRequest
@@ -36,8 +36,8 @@ from airflow_streamstate.launch.master import addresses_of, check_master, check_
 from airflow_streamstate.launch.packages import connector_for
 from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
 from airflow_streamstate.plan.recorded import recorded_plans
-from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.signing import SIGNING_KEY_VARIABLE
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from airflow_streamstate.store.local import LocalStore
 
 ASK_SECONDS = 30
@@ -193,7 +193,7 @@ def _stream_checks(home: Home) -> Iterator[Check]:
                 yield Check(f"restarts of {stream_id}", False, f"given up: {register.restarts.gave_up}", mend)
             spec = control.spec(deployment_id)
             spark = next((plan.spark_version for plan in recorded_plans(control, deployment_id).values()), "")
-            brought = brought_names(spec.packages, spec.jar_names, spec.conf)
+            brought = brought_names(spec.version.packages, spec.version.jar_names, spec.version.conf)
             check = known_bad_check(f"stream {stream_id}", brought, spark)
             if not check.ok:
                 yield check
@@ -345,7 +345,7 @@ def _master_checks(session: ShellSession, master: str | None) -> Iterator[Check]
 def _launcher_checks(session: ShellSession, asked: LauncherChoice | None, master: str | None) -> Iterator[Check]:
     """What a launcher refuses before it starts a driver."""
     try:
-        choice = named_launcher(asked)
+        choice = launcher_after(None, asked)
     except StreamStateError as error:
         yield Check("launcher", False, _fact(error), error.next_step)
         return

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from airflow_streamstate.allowed import Allowed, AllowedPlace
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.controller.request.changes import ChangeRequest, launcher_after
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.patch import launcher_after
+from airflow_streamstate.controller.request.requests import ChangeRequest, DeployRequest
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.launch.bundle import sent_files
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.launch.submit_options import SubmitOptions
-from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.references import is_reference, split_argument
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from airflow_streamstate.snapshot.placing import uri_of
 from airflow_streamstate.store.open import open_store
 
@@ -24,7 +25,10 @@ HERE = LauncherChoice(LOCAL)
 
 def allow_request(session: ShellSession, request: DeployRequest) -> None:
     """Allow what a request to deploy names. Raises InvalidRequestError where the list of this machine is malformed."""
-    session.allow(_named(session, request, (request.launcher or HERE,)))
+    version = request.version
+    stores = (*version.mirrors, *filter(None, [uri_of(version.snapshots)]))
+    is_here = version.launcher is None
+    session.allow(_named(session, vars(version), (version.launcher or HERE,), stores, is_here=is_here))
 
 
 def allow_change(session: ShellSession, change: ChangeRequest) -> None:
@@ -32,7 +36,9 @@ def allow_change(session: ShellSession, change: ChangeRequest) -> None:
 
     Raises InvalidRequestError where the list of this machine is malformed.
     """
-    session.allow(_named(session, change, _launchers_after(session, change)))
+    values = change.patch.values
+    is_here = values.get("launcher") == HERE
+    session.allow(_named(session, values, _launchers_after(session, change), is_here=is_here))
 
 
 def allow_here(session: ShellSession) -> None:
@@ -53,13 +59,14 @@ def allow_checkpoints(session: ShellSession, uris: Iterable[str]) -> None:
 
 def _launchers_after(session: ShellSession, change: ChangeRequest) -> tuple[LauncherChoice, ...] | None:
     # A Spark connection starts drivers on this machine.
-    asked = change.launcher if change.spark_conn_id is None else HERE
+    values = change.patch.values
+    asked = values.get("launcher") if values.get("spark_conn_id") is None else HERE
     if asked is None:
         return None
     try:
         home = session.home()
         control = home.need_stream(change.stream_id)
-        before = control.spec(str(control.need_register().value.deployment_id)).launcher
+        before = control.spec(str(control.need_register().value.deployment_id)).version.launcher
         after = launcher_after(before, asked)
     except StreamStateError:
         return None  # the verb itself says what is wrong
@@ -72,27 +79,24 @@ def _launchers_after(session: ShellSession, change: ChangeRequest) -> tuple[Laun
 
 
 def _named(
-    session: ShellSession, request: DeployRequest | ChangeRequest, launchers: Iterable[LauncherChoice] | None
+    session: ShellSession,
+    values: Mapping[str, Any],
+    launchers: Iterable[LauncherChoice] | None,
+    stores: Iterable[str] = (),
+    *,
+    is_here: bool,
 ) -> Allowed:
+    """``values``: of a version, by name; a change keeps the stores that the stream has. ``is_here``: its drivers run on
+    this machine."""
     places = []
     for launcher in launchers or ():
         with suppress(InvalidRequestError):  # one that is not installed, which the verb itself refuses
             places.append(_place(session, launcher))
-    spark = () if not request.spark_conn_id else (request.spark_conn_id,)
-    return Allowed(tuple(dict.fromkeys(_references(request))), tuple(places), spark, _stores(request), _files(request))
-
-
-def _files(request: DeployRequest | ChangeRequest) -> tuple[str, ...]:
-    """The files of this machine that its configuration has sent to a driver elsewhere; others are pinned."""
-    is_here = request.launcher == HERE or (request.launcher is None and isinstance(request, DeployRequest))
-    return () if is_here else tuple(str(path) for path in sent_files(SubmitOptions(conf=request.conf or {})))
-
-
-def _stores(request: DeployRequest | ChangeRequest) -> tuple[str, ...]:
-    if not isinstance(request, DeployRequest):
-        return ()  # a change keeps the places that the stream has
-    uris = (*request.mirrors, *filter(None, [uri_of(request.snapshots)]))
-    return tuple(dict.fromkeys(open_store(uri).uri for uri in uris))
+    spark = tuple(filter(None, [values.get("spark_conn_id")]))
+    uris = tuple(dict.fromkeys(open_store(uri).uri for uri in stores))
+    # The files of this machine that its configuration has sent to a driver elsewhere; others are pinned.
+    files = () if is_here else tuple(map(str, sent_files(SubmitOptions(conf=values.get("conf", {})))))
+    return Allowed(tuple(dict.fromkeys(_references(values))), tuple(places), spark, uris, files)
 
 
 def _place(session: ShellSession, launcher: LauncherChoice) -> AllowedPlace:
@@ -100,8 +104,7 @@ def _place(session: ShellSession, launcher: LauncherChoice) -> AllowedPlace:
     return AllowedPlace.of(launcher.name, launcher.conn_id, launcher.options, reaching)
 
 
-def _references(request: DeployRequest | ChangeRequest) -> Iterable[str]:
-    maps: tuple[Mapping[str, str] | None, ...] = (request.conf, request.environment)
-    values = [split_argument(argument)[1] for argument in request.arguments or ()]
-    values += [value for each in maps for value in (each or {}).values()]
-    return filter(is_reference, values)
+def _references(values: Mapping[str, Any]) -> Iterable[str]:
+    found = [split_argument(argument)[1] for argument in values.get("arguments", ())]
+    found += [text for name in ("conf", "environment") for text in values.get(name, {}).values()]
+    return filter(is_reference, found)

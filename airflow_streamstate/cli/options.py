@@ -402,16 +402,16 @@ def key_values(_context: click.Context, parameter: click.Parameter, values: tupl
 # Options of a version, shared by deploy, adopt, plan and upgrade.
 
 _CODE, _CONSENT, _START = "Code", "Consent", "Start"
-discard_state_option = option(
+allow_state_loss_option = option(
     "--allow-state-loss",
-    "discard_state",
+    "allow_state_loss",
     is_flag=True,
     heading=_CONSENT,
     help="Drop state that the drain could not flush.",
 )
 allow_new_query_option = option(
     "--allow-new-query",
-    "fresh_queries",
+    "allow_new_queries",
     multiple=True,
     metavar="NAME",
     heading=_CONSENT,
@@ -419,7 +419,7 @@ allow_new_query_option = option(
 )
 rename_query_option = option(
     "--rename-query",
-    "renamed_queries",
+    "rename_queries",
     multiple=True,
     metavar="OLD=NEW",
     callback=key_values,
@@ -428,7 +428,7 @@ rename_query_option = option(
 )
 move_source_option = option(
     "--move-source",
-    "moved_sources",
+    "move_sources",
     multiple=True,
     metavar="OLD=NEW",
     callback=key_values,

@@ -105,7 +105,7 @@ def stop(
 )
 @option(
     "--allow-state-loss",
-    "discard_state",
+    "allow_state_loss",
     is_flag=True,
     help="Accept state that the flush leaves.",
 )
@@ -145,7 +145,7 @@ def drain(
     stream_id: str,
     mode: DrainMode,
     rehearse: bool,
-    discard_state: bool,
+    allow_state_loss: bool,
     batches_within_seconds: float | None,
     on_batches_deadline: OnDrainDeadline | None,
     flush_within_seconds: float | None,
@@ -173,7 +173,7 @@ def drain(
     terms = DrainTerms(
         mode,
         rehearse,
-        discard_state,
+        allow_state_loss,
         batches_within_seconds,
         on_batches_deadline or "fail",
         flush_within_seconds,

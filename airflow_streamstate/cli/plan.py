@@ -22,7 +22,7 @@ from airflow_streamstate.cli.term_options import term_options, terms_given
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.planning import RecordedPlans
 from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import ChangeRequest
 from airflow_streamstate.plan.migrating import operator_name
 from airflow_streamstate.plan.model import (
     PlannedSink,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -401,7 +401,7 @@ def signatures(console: Console, answer: Row, rows: Sequence[Row]) -> None:
         return
     for row in rows:
         console.print(shown(f"{row['key']}: {row['kind']}, {row['reason'] or row['state']}{_done(row)}"))
-        for name, value in row["record"].items() if answer["is_dry"] else ():
+        for name, value in _lines_of(row["record"]) if answer["is_dry"] else ():
             console.print(shown(f"    {name}: {json.dumps(value, ensure_ascii=False)}"), soft_wrap=True)
     if answer["is_dry"]:
         console.print(
@@ -410,6 +410,15 @@ def signatures(console: Console, answer: Row, rows: Sequence[Row]) -> None:
         console.print(shown(f"    {answer['next_command']}"), soft_wrap=True)
     else:
         console.print(f"{answer['signed']} of {len(rows)} signed with the key {answer['key_id']}")
+
+
+def _lines_of(record: Row) -> Iterator[tuple[str, object]]:
+    """The fields of a record by name; those of a part that has parts itself, such as a version, one by one."""
+    for name, value in record.items():
+        if isinstance(value, Mapping) and any(isinstance(part, Mapping | list) for part in value.values()):
+            yield from ((f"{name}.{each}", part) for each, part in value.items())
+        else:
+            yield name, value
 
 
 def _done(row: Row) -> str:

@@ -30,8 +30,8 @@ from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import LISTS, code_of, lists_of
 from airflow_streamstate.controller.rehearsal.rehearsals import Report
 from airflow_streamstate.controller.rehearsal.replays import DEADLINE_SECONDS, ReplayRequest, ReplayView, Watched
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.request.resolved_request import DEFAULT_MASTER
+from airflow_streamstate.controller.request.patch import DEFAULT_MASTER
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.plan.replay_report import (
     STATE_TITLES,
     VERSIONS_COLUMNS,
@@ -253,7 +253,7 @@ def replay(
         named["application"] = Path(named["application"])
     elif fail_on_changed_rows:
         raise click.UsageError("--fail-on-changed-rows compares a new script with the recorded one: give --app.")
-    change = ChangeRequest(stream_id=stream_id, allow_literal_secrets=allow_literal_secrets, **named)
+    change = change_request(stream_id, allow_literal_secrets=allow_literal_secrets, **named)
     allow_change(session, change)
     allow_here(session)
     request = ReplayRequest(
@@ -268,10 +268,9 @@ def replay(
     )
     if not debugs:
         return _begin_and_run(session, request, watched_by(session), fails_on_changed_rows=fail_on_changed_rows)
-    if not str(change.master).startswith("local"):
-        raise click.UsageError(
-            f"--pdb reaches processes of this machine, and --master is {change.master}: leave it out."
-        )
+    master = change.patch.values["master"]
+    if not master.startswith("local"):
+        raise click.UsageError(f"--pdb reaches processes of this machine, and --master is {master}: leave it out.")
     if is_given("deadline_seconds"):
         raise click.UsageError("--deadline would end the replay while it is debugged: leave out --deadline, or --pdb.")
     request = replace(request, deadline_seconds=DEBUGGED_SECONDS)
@@ -286,11 +285,11 @@ def _begin_and_run(
 ) -> int:
     """Run the replay, print its report, and return the exit status."""
     change, replays = request.change, session.controller().replays
-    if change.application is None:
+    if change.patch.script is None:
         _, report = replays.run(request, watched)
         session.emit(report.to_json(), lambda console: print_replay(console, report))
         return status_of_replay(report.outcome)
-    for_both = replace(change, application=None, arguments=None, modules=None, py_files=None, files=None)
+    for_both = replace(change, patch=change.patch.but(application=None, arguments=None, py_files=None, files=None))
     both = replays.run_both(request, for_both, watched)
     session.emit(both.to_json(), lambda console: print_both(console, both))
     return status_of_replay(both.new.outcome, is_as_asked=both.new.has_same_rows or not fails_on_changed_rows)

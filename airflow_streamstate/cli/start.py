@@ -20,9 +20,9 @@ from airflow_streamstate.cli.options import (
     accept_hazards_option,
     accept_lost_input_option,
     allow_new_query_option,
+    allow_state_loss_option,
     assume_dead_option,
     code_options,
-    discard_state_option,
     key_values,
     label_option,
     launcher_options,
@@ -43,13 +43,15 @@ from airflow_streamstate.cli.session import Report, ShellSession
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request as request_to_deploy
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.declarations.reading import DeclaredStream, need_stream
 from airflow_streamstate.declarations.versions import deploy_request as declared_request
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.events import Noted
-from airflow_streamstate.protocol.records import LauncherChoice, StartMode
 from airflow_streamstate.protocol.settings import OF_NO_NUMBER, AgentSettings, default_settings
+from airflow_streamstate.protocol.terms.start import StartMode
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 
 
 def read_offsets(content: object) -> dict[str, tuple[str, ...]]:
@@ -192,7 +194,7 @@ group_option = option(
     heading="Start",
     help="Keep its snapshots there instead of beside its checkpoints; `none`: take none while it runs.",
 )
-@discard_state_option
+@allow_state_loss_option
 @allow_new_query_option
 @rename_query_option
 @move_source_option
@@ -206,7 +208,7 @@ group_option = option(
 )
 @accept_hazards_option
 @assume_dead_option
-@option("--revive", "revives", is_flag=True, heading="Consent", help="Deploy although the stream was retired.")
+@option("--revive", "revive", is_flag=True, heading="Consent", help="Deploy although the stream was retired.")
 @script_arguments
 @pass_session
 def deploy(
@@ -306,7 +308,6 @@ def deploy_request(session: ShellSession, stream_id: str, ordering: Ordering, **
     given |= {
         **lists_of(given),
         **code_of(given),
-        "application": Path(given["application"]),
         "settings": _settings_of(
             session,
             given["settings"],
@@ -316,7 +317,7 @@ def deploy_request(session: ShellSession, stream_id: str, ordering: Ordering, **
         "on_query_failure": given["on_query_failure"] or "script",
     }
     del given["launcher_options"]
-    return DeployRequest(stream_id=stream_id, **ordering.facts, **given)
+    return request_to_deploy(stream_id, Path(given.pop("application")), **ordering.facts, **given)
 
 
 def _declared_request(
@@ -339,7 +340,8 @@ def _declared_request(
     if declared.stream_id != stream_id:
         raise click.UsageError(f"{declared.path} is the file of {declared.stream_id}, not of {stream_id}.")
     request = declared_request(declared, session.home().home.uri, ordering.request_id)
-    return replace(request, reason=ordering.reason or request.reason, **consents)
+    terms = replace(request.terms, **consents)
+    return replace(request, terms=terms, reason=ordering.reason or request.reason)
 
 
 def _settings_of(session: ShellSession, named: Mapping[str, str], **plain: Any) -> AgentSettings | None:

@@ -33,7 +33,7 @@ from airflow_streamstate.cli.session import Report, ShellSession
 from airflow_streamstate.cli.term_options import term_options, terms_given
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.partitions import SuggestedPartitions
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
 from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, UpgradeView, differences_of, downtime_words
@@ -311,7 +311,7 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
         return DONE
     if given["partitions"] is None:
         raise click.UsageError("--partitions N says in how many partitions; --suggest suggests a number.")
-    change = ChangeRequest(
+    change = change_request(
         stream_id, partitions=given["partitions"], state_store=given["state_store"], reason=ordering.reason
     )
     request = UpgradeRequest(change, terms_given(UpgradeTerms, given, mode="restore"))
@@ -327,7 +327,7 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 def restart(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now, in a new driver."""
     controller = session.controller()
-    change = ChangeRequest(stream_id, reason=ordering.reason)
+    change = change_request(stream_id, reason=ordering.reason)
     request = UpgradeRequest(change, terms_given(UpgradeTerms, given, mode="restore"))
     begin = partial(controller.upgrades.begin, request)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)

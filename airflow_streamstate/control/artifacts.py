@@ -12,7 +12,7 @@ from pathlib import Path
 
 from airflow_streamstate.errors import DataError, ObjectExistsError, ObjectMissingError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.records import Artifact
+from airflow_streamstate.protocol.terms.version import Artifact
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import disk_errors
 from airflow_streamstate.store.transfer import pieces_of, put_pieces

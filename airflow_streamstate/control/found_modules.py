@@ -45,9 +45,9 @@ def bounded_keys(prefix: str, keys: Iterable[str]) -> list[str]:
 
 def sign_those_beside(signatures: Signatures, spec: DeploymentSpec, keys: list[str]) -> None:
     """Sign the records under these keys whose file lies beside the script as it was found."""
-    if not spec.script_path:
+    if not spec.version.script_path:
         return
-    folder = Path(spec.script_path).parent
+    folder = Path(spec.version.script_path).parent
     for key in keys:
         record = signatures.look(key)
         if record is None or not record.is_new or record.plain.get("deployment_id") != spec.deployment_id:

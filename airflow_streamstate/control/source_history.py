@@ -87,7 +87,7 @@ def identities_taken_over(known: QuerySnapshot | None, query_name: str, start: S
     """
     if known is None or known.drained:
         return ()  # a seed may have given the offsets to its sources in another order
-    moved = moved_query(known, start.moved_sources)
+    moved = moved_query(known, start.move_sources)
     if query_name in start.accept_lost_input:
         # The offsets may have been moved to another source of that name, whose marks are unknown.
         return tuple(replace(identity, marks={}) for identity in moved.identities)

@@ -38,13 +38,7 @@ from airflow_streamstate.protocol.ids import (
 )
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal, SnapshotSlot
 from airflow_streamstate.protocol.readings import StateReading
-from airflow_streamstate.protocol.records import (
-    Claim,
-    DeploymentSpec,
-    FoundModule,
-    LaunchRecord,
-    RequestRecord,
-)
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec, FoundModule, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
 from airflow_streamstate.protocol.signing import SigningKeys
@@ -195,9 +189,9 @@ class StreamControl:
         if self._keys is not None:
             sign_those_beside(Signatures(self.cells.store, self._keys), spec, keys)
         found = (self._record(key, FoundModule, deployment_id=spec.deployment_id) for key in keys)
-        known = {module.name for module in spec.modules}
+        known = {module.name for module in spec.version.modules}
         new = tuple(each.module for each in found if each is not None and each.module.name not in known)
-        return replace(spec, modules=(*spec.modules, *new)) if new else spec
+        return replace(spec, version=replace(spec.version, modules=(*spec.version.modules, *new))) if new else spec
 
     def _record(self, key: str, kind: type[AnyMessage], **ids: object) -> AnyMessage | None:
         return self.cells.value(key, kind, stream_id=self.stream_id, **ids)

@@ -32,7 +32,6 @@ from airflow_streamstate.controller.observe.views import CommandView, Deployment
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.rehearsal.replays import Replays
 from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.readings import Readings
@@ -152,7 +151,7 @@ class Controller:
             DataError: a checkpoint of the current deployment is damaged.
         """
         return self._deployer.deploy(
-            resolve_request(request),
+            request,
             request_id_or_new(request.request_id, self.clock),
             on_start,
             until_finished=until_finished,
@@ -193,7 +192,6 @@ class Controller:
     def running_same_code(self, request: DeployRequest) -> bool:
         """Whether the stream runs the same files, arguments, configuration, packages and master, or is between two of
         its runs (``availableNow``, ``once``)."""
-        version = resolve_request(request).version
         if not self.home.is_there():
             return False
         try:
@@ -201,7 +199,7 @@ class Controller:
         except StreamNotFoundError:
             return False
         runs = seen.state in ALIVE or is_between_runs(seen)
-        return runs and seen.spec.code_digest == version.code_digest
+        return runs and seen.spec.version.code_digest == request.version.code_digest
 
     def deployment_current_at(self, stream_id: str, moment: datetime | None) -> str:
         """The deployment that was current at a moment (None: now); the first one for an earlier moment.

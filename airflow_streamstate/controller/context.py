@@ -74,7 +74,7 @@ class EndProver:
         Returns:
             The status by then: ``gone``, or ``unknown`` for one that still writes.
         """
-        limit_seconds = seen.spec.settings.lost_after_seconds
+        limit_seconds = seen.spec.version.settings.lost_after_seconds
         deadline = self._clock.monotonic_seconds() + limit_seconds + SILENCE_MARGIN_SECONDS
         while status.reported_end and self._clock.monotonic_seconds() < deadline:
             now = self._observer.look(control, control.need_register(), seen.deployment_id)
@@ -86,7 +86,11 @@ class EndProver:
         return status
 
     def _settled(self, handle: LaunchHandle, seen: Observation) -> LaunchStatus:
-        patience = seen.spec.settings.exit_grace_seconds + AFTER_LAST_WORD_SECONDS if seen.terminal is not None else 0.0
+        patience = (
+            seen.spec.version.settings.exit_grace_seconds + AFTER_LAST_WORD_SECONDS
+            if seen.terminal is not None
+            else 0.0
+        )
         deadline = self._clock.monotonic_seconds() + patience
         while True:
             status = self._observer.status(handle)

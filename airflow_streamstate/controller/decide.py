@@ -10,7 +10,7 @@ from types import MappingProxyType
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State
 from airflow_streamstate.controller.observe.one_time_sources import OneTimeSources, consent
 from airflow_streamstate.controller.observe.silence import silent_error
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import Change
 from airflow_streamstate.errors import (
     ConflictError,
     IncompatibleUpgradeError,
@@ -22,8 +22,9 @@ from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Finished, Stopped
 from airflow_streamstate.protocol.ids import deployment_id_for, fencing_token_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import RequestRecord, StartMode, StartPlan
+from airflow_streamstate.protocol.records import RequestRecord, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.terms.start import StartMode
 
 UNCOUNTED = "not counted"
 INTENT_SECONDS = 60.0
@@ -119,7 +120,7 @@ class TakeOver:
 
 
 def decide_predecessor(
-    seen: Observation, request: DeployRequest, drain: DrainNotification | None
+    seen: Observation, request: Change, drain: DrainNotification | None
 ) -> UseSnapshot | TakeOver | Refused:
     """Where a new deployment gets its predecessor's end from (1a.9).
 
@@ -134,9 +135,9 @@ def decide_predecessor(
         return Refused(_alive(seen, state))
     if state == "silent":
         return Refused(silent_error(seen, "deploy"))
-    if state == "lost" and not request.assume_dead:
+    if state == "lost" and not request.terms.assume_dead:
         return Refused(_lost(seen))
-    if drain is not None and request.start not in ("restore", "fresh"):
+    if drain is not None and request.terms.start not in ("restore", "fresh"):
         return Refused(
             ConflictError(
                 "a drain of this stream is not finished",
@@ -183,21 +184,19 @@ def _lost(seen: Observation) -> ConflictError:
     )
 
 
-def decide_expected_snapshot(
-    request: DeployRequest, predecessor_id: str | None, snapshot_id: str | None
-) -> Refused | None:
+def decide_expected_snapshot(request: Change, predecessor_id: str | None, snapshot_id: str | None) -> Refused | None:
     """Refused where a request names another snapshot than the one at the predecessor's end (Law 14)."""
-    if request.snapshot_id in (None, snapshot_id) or predecessor_id is None:
+    if request.terms.snapshot_id in (None, snapshot_id) or predecessor_id is None:
         return None
     return Refused(
         ConflictError(
             "this snapshot is not the one at the end of the current deployment; an older one would run other batches"
             " under batch ids that the sink may hold already, so that rows would be lost or doubled",
-            snapshot_id=request.snapshot_id,
+            snapshot_id=request.terms.snapshot_id,
             current_deployment_id=predecessor_id,
             snapshot_at_its_end=snapshot_id,
             next_step=f"Deploy from {snapshot_id}, the default without a snapshot; `streamstate rollback"
-            f" {request.stream_id} --snapshot {request.snapshot_id}` goes back, and undoes the sinks to it.",
+            f" {request.stream_id} --snapshot {request.terms.snapshot_id}` goes back, and undoes the sinks to it.",
         )
     )
 
@@ -211,7 +210,7 @@ class Start:
 
 
 def decide_start(
-    request: DeployRequest,
+    request: Change,
     predecessor_id: str | None,
     manifest: SnapshotManifest | None,
     carried: Collection[str] = (),
@@ -225,18 +224,18 @@ def decide_start(
     """
     if predecessor_id is None:
         return _first_start(request)
-    if request.start == "fresh" or manifest is None:
+    if request.terms.start == "fresh" or manifest is None:
         plan = StartPlan(
             mode="fresh",
             predecessor_id=predecessor_id,
-            fresh_queries=request.fresh_queries,
-            begins_anew=request.start == "fresh",
+            allow_new_queries=request.terms.allow_new_queries,
+            begins_anew=request.terms.start == "fresh",
         )
         return Start(plan, ("it starts with empty state, as requested: batch ids begin again at 0",))
     if not manifest.queries:
         return _start_after_nothing(request, predecessor_id)
     mode = _mode_of(manifest)
-    if request.start not in (None, mode):
+    if request.terms.start not in (None, mode):
         return Refused(_contradiction(request, manifest, mode))
     if request.rewrite is not None and mode != "restore":
         return Refused(
@@ -248,7 +247,7 @@ def decide_start(
             )
         )
     left = _state_left(manifest)
-    if left and not request.discard_state:
+    if left and not request.terms.allow_state_loss:
         return Refused(
             IncompatibleUpgradeError(
                 "the drain could not flush all state, and a seed would drop what is left"
@@ -264,41 +263,41 @@ def decide_start(
         mode=mode,
         snapshot_id=manifest.snapshot_id,
         predecessor_id=predecessor_id,
-        discard_state=request.discard_state,
-        fresh_queries=request.fresh_queries,
-        accept_lost_input=request.accept_lost_input,
+        allow_state_loss=request.terms.allow_state_loss,
+        allow_new_queries=request.terms.allow_new_queries,
+        accept_lost_input=request.terms.accept_lost_input,
         rewrite=request.rewrite,
-        accept_hazards=request.accept_hazards and mode == "restore",
+        accept_hazards=request.terms.accept_hazards and mode == "restore",
     )
     return Start(plan, _notes(manifest, left, carried))
 
 
-def _first_start(request: DeployRequest) -> Start | Refused:
-    if request.start in ("restore", "seed") or request.snapshot_id is not None:
+def _first_start(request: Change) -> Start | Refused:
+    if request.terms.start in ("restore", "seed") or request.terms.snapshot_id is not None:
         return Refused(
             InvalidRequestError(
                 "this stream was never deployed, so it has no state to start from",
                 stream_id=request.stream_id,
-                start=request.start,
-                snapshot_id=request.snapshot_id,
+                start=request.terms.start,
+                snapshot_id=request.terms.snapshot_id,
                 next_step="Check the stream's name; a stream's first deployment starts fresh.",
             )
         )
-    begins_anew = request.start == "fresh"
-    return Start(StartPlan(mode="fresh", fresh_queries=request.fresh_queries, begins_anew=begins_anew))
+    begins_anew = request.terms.start == "fresh"
+    return Start(StartPlan(mode="fresh", allow_new_queries=request.terms.allow_new_queries, begins_anew=begins_anew))
 
 
-def _start_after_nothing(request: DeployRequest, predecessor_id: str) -> Start | Refused:
-    if request.start is not None:
+def _start_after_nothing(request: Change, predecessor_id: str) -> Start | Refused:
+    if request.terms.start is not None:
         return Refused(
             InvalidRequestError(
                 "the deployment before never started a query, so there is no state to start from",
                 deployment_id=predecessor_id,
-                start=request.start,
+                start=request.terms.start,
                 next_step="Leave out --start, or use --start fresh.",
             )
         )
-    plan = StartPlan(mode="fresh", predecessor_id=predecessor_id, fresh_queries=request.fresh_queries)
+    plan = StartPlan(mode="fresh", predecessor_id=predecessor_id, allow_new_queries=request.terms.allow_new_queries)
     note = f"{predecessor_id} never started a query: there is no position, and each query starts where its options say"
     return Start(plan, (note,))
 
@@ -310,7 +309,7 @@ def _mode_of(manifest: SnapshotManifest) -> StartMode:
     return "seed" if manifest.snapshot_kind == "drained" or flushed else "restore"
 
 
-def _contradiction(request: DeployRequest, manifest: SnapshotManifest, mode: StartMode) -> IncompatibleUpgradeError:
+def _contradiction(request: Change, manifest: SnapshotManifest, mode: StartMode) -> IncompatibleUpgradeError:
     why = (
         "a drained snapshot holds positions and no state, so it can only be seeded"
         if mode == "seed"
@@ -318,7 +317,7 @@ def _contradiction(request: DeployRequest, manifest: SnapshotManifest, mode: Sta
     )
     return IncompatibleUpgradeError(
         why,
-        start=request.start,
+        start=request.terms.start,
         snapshot_id=manifest.snapshot_id,
         snapshot_kind=manifest.snapshot_kind,
         next_step=f"Leave out --start, or use --start {mode}.",

@@ -52,7 +52,7 @@ class Mirrors:
     def of(self, stream_id: str) -> tuple[str, ...]:
         """The mirrors of a stream's current deployment."""
         spec = _current_spec(self._context.home.need_stream(stream_id))
-        return () if spec is None else spec.mirrors
+        return () if spec is None else spec.version.mirrors
 
     def chosen(self, stream_id: str, uris: Sequence[str] = ()) -> list[Store]:
         """The stores of these mirrors, or of the mirrors of the stream's current deployment.
@@ -104,7 +104,7 @@ class Mirrors:
         """
         control = self._context.home.need_stream(stream_id)
         spec = _current_spec(control)
-        settings = (AgentSettings() if spec is None else spec.settings).fetching(batch_bytes, timeout_seconds)
+        settings = (AgentSettings() if spec is None else spec.version.settings).fetching(batch_bytes, timeout_seconds)
         failures: list[StreamStateError] = []
         for mirror in mirrors:
             try:

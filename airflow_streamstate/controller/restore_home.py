@@ -31,9 +31,10 @@ from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import check_stream_id, fencing_token_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.copy import CopyProgress
 from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.mirror import artifact_keys, carry
@@ -381,5 +382,5 @@ def _unread_behind(entries: Sequence[NumberedEvent], manifest: SnapshotManifest)
 
 def _as_run_here(spec: DeploymentSpec, checkpoints_uri: str) -> DeploymentSpec:
     """Without the place of its snapshots, which is another home's."""
-    snapshots = spec.snapshots if spec.snapshots == NO_SNAPSHOTS else ""
-    return replace(spec, checkpoints_uri=checkpoints_uri, snapshots=snapshots)
+    snapshots = spec.version.snapshots if spec.version.snapshots == NO_SNAPSHOTS else ""
+    return replace(spec, checkpoints_uri=checkpoints_uri, version=replace(spec.version, snapshots=snapshots))

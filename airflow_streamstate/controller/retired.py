@@ -6,18 +6,18 @@ from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol.register import StreamRegister
 
 
-def refuse_retired(register: StreamRegister | None, *, revives: bool = False) -> None:
+def refuse_retired(register: StreamRegister | None, *, revive: bool = False) -> None:
     """Refuse to start a retired stream.
 
     Args:
         register: None for a stream that was never deployed.
-        revives: start a retired stream all the same.
+        revive: start a retired stream all the same.
 
     Raises:
         ConflictError: the stream is retired and not revived, or is being deleted.
     """
     retirement = None if register is None else register.retirement
-    if register is None or retirement is None or (revives and not retirement.is_deleting):
+    if register is None or retirement is None or (revive and not retirement.is_deleting):
         return
     facts = {"retired_by": retirement.retired_by, "retired_at": retirement.retired_at, "reason": retirement.reason}
     if retirement.is_deleting:

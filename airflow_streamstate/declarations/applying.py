@@ -24,11 +24,17 @@ from pydantic import TypeAdapter, ValidationError
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import NOT_ENDED
-from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import UNANSWERED, WaitCondition
 from airflow_streamstate.controller.wait.progress import only_news
-from airflow_streamstate.declarations.comparing import Step, StreamDifference, compare, in_one_line, undeclared
+from airflow_streamstate.declarations.comparing import (
+    Step,
+    StreamDifference,
+    compare,
+    in_one_line,
+    refuse_other_format,
+    undeclared,
+)
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import (
     alert_rules_of,
@@ -243,6 +249,7 @@ class Applying:
         """Make the streams as declared, and wait for it; what became of each, in the order in which they were begun.
 
         Raises:
+            HomeFormatError: this version does not read the home.
             InvalidRequestError: the terms contradict each other, or no stream has the canary's label.
             UnavailableError: the home does not answer.
         """
@@ -275,6 +282,7 @@ class Applying:
         Returns:
             What became of the streams; and what waits, None where all is over.
         """
+        refuse_other_format(self._new_controller())
         progress = _Progress(_canaries((one for wave in waves for one in wave), terms))
         for one in () if begun is None else begun.applied:
             progress.add(one)
@@ -559,7 +567,7 @@ class _OneStream:
     def _is_own(self, view: UpgradeView) -> bool:
         """Whether an upgrade is the change that the file declares: a caller before this one began it."""
         upgrade = view.state.upgrade
-        before = Version.of(self._controller.home.control(self._stream_id).spec(upgrade.old_deployment_id))
+        before = self._controller.home.control(self._stream_id).spec(upgrade.old_deployment_id).version
         digest = upgrade_request(self._declared, self._controller.home.home.uri, before).digest
         return upgrade.request_id.startswith(_id_of_change(digest, ""))
 
@@ -586,7 +594,7 @@ class _OneStream:
 
     def _upgraded(self, found: StreamDifference) -> Applied | UnderWay:
         control = self._controller.home.control(self._stream_id)
-        before = Version.of(control.spec(found.deployment_id))
+        before = control.spec(found.deployment_id).version
         request = upgrade_request(self._declared, self._controller.home.home.uri, before)
         request_id, earlier = self._request_id(request.digest, found.deployment_id)
         if earlier is not None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.declarations.model import StreamDeclaration, reason_of
 from airflow_streamstate.declarations.reading import DeclaredStream, Lines, Problem, ReadFiles, values_of
 from airflow_streamstate.declarations.versions import check_script, deploy_request, upgrade_request
@@ -103,8 +102,8 @@ def _left(values: Any) -> Any:
 def _refusal(declared: DeclaredStream) -> StreamStateError | None:
     """What a deploy, or an upgrade to it, would be refused for; None for nothing."""
     try:
-        resolved = resolve_request(deploy_request(declared, _ANY_HOME))
-        upgrade_request(declared, _ANY_HOME, resolved.version)
+        request = deploy_request(declared, _ANY_HOME)
+        upgrade_request(declared, _ANY_HOME, request.version)
         check_script(declared)
     except StreamStateError as error:
         return error

@@ -13,9 +13,6 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.deploy.takeover import has_committed
 from airflow_streamstate.controller.observe.observation import NOT_ENDED, Observation
 from airflow_streamstate.controller.observe.views import StreamStatus
-from airflow_streamstate.controller.request.resolved_request import resolve_request
-from airflow_streamstate.controller.request.version import Version
-from airflow_streamstate.controller.request.whole_version import as_follower
 from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.declarations.named_checkpoints import check_named_checkpoints
 from airflow_streamstate.declarations.reading import DeclaredStream
@@ -28,14 +25,15 @@ from airflow_streamstate.declarations.versions import (
     retention_of,
     rewrite_of,
     upgrade_request,
+    version_after,
 )
-from airflow_streamstate.errors import InvalidRequestError, StreamNotFoundError, StreamStateError
+from airflow_streamstate.errors import HomeFormatError, InvalidRequestError, StreamNotFoundError, StreamStateError
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
-from airflow_streamstate.protocol.records import Artifact
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.terms.version import Artifact, Version
 
 Step = Literal["deploy", "upgrade", "rescale", "resume", "stop", "policy", "continue", "nothing", "refused"]
 Kind = Literal["new", "changed", "unchanged", "not declared", "refused"]
@@ -150,8 +148,10 @@ def compare_all(
         report: told each stream before it is compared.
 
     Raises:
+        HomeFormatError: this version does not read the home.
         UnavailableError: the home does not answer.
     """
+    refuse_other_format(controller)
     found = []
     for one in declared:
         report(one.stream_id)
@@ -160,6 +160,16 @@ def compare_all(
             difference = _with_plan(controller, one, difference, plan_deadline_seconds)
         found.append(difference)
     return [*found, *(undeclared(controller, declared) if are_all else ())]
+
+
+def refuse_other_format(controller: Controller) -> None:
+    """Raises HomeFormatError for a home that this version does not read. Any other error is reported by stream."""
+    try:
+        controller.home.presence.need_readable()
+    except HomeFormatError:
+        raise
+    except StreamStateError:
+        return
 
 
 def undeclared(controller: Controller, declared: Sequence[DeclaredStream]) -> list[StreamDifference]:
@@ -185,7 +195,7 @@ def _with_plan(
     controller: Controller, declared: DeclaredStream, found: StreamDifference, deadline_seconds: float
 ) -> StreamDifference:
     """The difference with the verdict of a rehearsal; ``refused`` where an upgrade would be."""
-    before = Version.of(controller.home.control(found.stream_id).spec(found.deployment_id))
+    before = controller.home.control(found.stream_id).spec(found.deployment_id).version
     try:
         request = upgrade_request(declared, controller.home.home.uri, before)
         view = controller.plans.begin(
@@ -218,7 +228,6 @@ def _new(controller: Controller, declared: DeclaredStream) -> StreamDifference:
         return StreamDifference(stream_id, "unchanged", "nothing", reason="it was never deployed, and is not to run")
     try:
         request = deploy_request(declared, controller.home.home.uri)
-        resolve_request(request)
         check_script(declared)
         if declared.declaration.start != "fresh":
             check_named_checkpoints(request, controller.home.config.options)
@@ -235,9 +244,8 @@ def _compared(controller: Controller, declared: DeclaredStream, *, tries_again: 
     seen, status = controller.observed(stream_id)
     if seen is None:
         return StreamDifference(stream_id, "refused", "refused", str(status.state), reason=status.error)
-    before = Version.of(controller.home.control(stream_id).spec(register.deployment_id))
-    request = upgrade_request(declared, controller.home.home.uri, before)
-    version = as_follower(resolve_request(request.change.as_deploy_request()).version, before, request.change.rewrite)
+    before = controller.home.control(stream_id).spec(register.deployment_id).version
+    version = version_after(declared, controller.home.home.uri, before)
     alerts = _of_alerts(declared, AlertBook(controller.home.control(stream_id)).rules())
     owned = _of_ownership(register.ownership, ownership_of(declared))
     kept = _of_retention(register.retention, retention_of(declared))

@@ -20,12 +20,13 @@ from airflow_streamstate.declarations.model import AlertsPart, RestartPart, Sett
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.launch.interface import PYTHON_ENV
 from airflow_streamstate.protocol.alerts import AlertRules
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, LauncherChoice
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.redaction import named_secrets, secrets_in_value, secrets_of
 from airflow_streamstate.protocol.references import is_reference
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.settings import default_settings
+from airflow_streamstate.protocol.terms.version import Artifact, LauncherChoice
 from airflow_streamstate.store.local import disk_errors
 
 _KINDS = ("py_files", "files")
@@ -73,44 +74,48 @@ def export_stream(controller: Controller, stream_id: str, folder: Path) -> tuple
 
 def _placed(spec: DeploymentSpec) -> Iterator[tuple[Artifact, str]]:
     """Each pinned file, and the folder that it is put into."""
-    yield from ((artifact, "") for artifact in (spec.application, *spec.modules))
+    yield from ((artifact, "") for artifact in (spec.version.application, *spec.version.modules))
     for kind in _KINDS:
-        yield from ((artifact, kind) for artifact in getattr(spec, kind))
-    yield from ((jar, _JARS) for jar in spec.jars if isinstance(jar, Artifact))
-    if spec.launcher is not None and spec.launcher.python_env is not None:
-        yield spec.launcher.python_env, PYTHON_ENV
+        yield from ((artifact, kind) for artifact in getattr(spec.version, kind))
+    yield from ((jar, _JARS) for jar in spec.version.jars if isinstance(jar, Artifact))
+    if spec.version.launcher is not None and spec.version.launcher.python_env is not None:
+        yield spec.version.launcher.python_env, PYTHON_ENV
 
 
 def _values(
     spec: DeploymentSpec, register: StreamRegister, rules: AlertRules, home_uri: str, code: Path, *, is_running: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    arguments, of_arguments = _arguments(spec.arguments)
-    conf, of_conf = _without_secrets("conf", spec.conf)
-    environment, of_environment = _without_secrets("environment", spec.environment)
+    arguments, of_arguments = _arguments(spec.version.arguments)
+    conf, of_conf = _without_secrets("conf", spec.version.conf)
+    environment, of_environment = _without_secrets("environment", spec.version.environment)
     retention, of_retention = _retention(register, spec)
     found: dict[str, Any] = {
         "id": spec.stream_id,
-        "application": f"{code.name}/{spec.application.name}",
+        "application": f"{code.name}/{spec.version.application.name}",
         "desired_state": "" if is_running else "stopped",
         "arguments": arguments,
-        "master": spec.master,
-        "spark_conn_id": spec.spark_conn_id,
-        "launcher": _launcher(spec.launcher, code),
+        "master": spec.version.master,
+        "spark_conn_id": spec.version.spark_conn_id,
+        "launcher": _launcher(spec.version.launcher, code),
         "conf": conf,
         "environment": environment,
-        **{kind: [f"{code.name}/{kind}/{one.name}" for one in getattr(spec, kind)] for kind in _KINDS},
-        "jars": [f"{code.name}/{_JARS}/{jar.name}" if isinstance(jar, Artifact) else jar for jar in spec.jars],
-        "packages": list(spec.packages),
-        "modules": [one.name for one in spec.modules],
-        "working_folder": spec.working_folder,
-        "attaches": spec.attaches,
-        "version_label": spec.version_label,
-        "on_query_failure": "" if spec.on_query_failure == "script" else spec.on_query_failure,
+        **{kind: [f"{code.name}/{kind}/{one.name}" for one in getattr(spec.version, kind)] for kind in _KINDS},
+        "jars": [f"{code.name}/{_JARS}/{jar.name}" if isinstance(jar, Artifact) else jar for jar in spec.version.jars],
+        "packages": list(spec.version.packages),
+        "modules": [one.name for one in spec.version.modules],
+        "working_folder": spec.version.working_folder,
+        "attaches": spec.version.attaches,
+        "version_label": spec.version.version_label,
+        "on_query_failure": "" if spec.version.on_query_failure == "script" else spec.version.on_query_failure,
         "restart": _changed(asdict(register.restart_policy), asdict(RestartPolicy()), RestartPart.model_fields),
         "alerts": _changed(asdict(rules), asdict(AlertRules()), AlertsPart.model_fields),
-        "settings": _changed(asdict(spec.settings), asdict(default_settings(home_uri)), SettingsPart.model_fields),
-        "snapshots": _given({"every_seconds": spec.settings.snapshot_every_seconds, "place": spec.snapshots}),
-        "mirrors": list(spec.mirrors),
+        "settings": _changed(
+            asdict(spec.version.settings), asdict(default_settings(home_uri)), SettingsPart.model_fields
+        ),
+        "snapshots": _given(
+            {"every_seconds": spec.version.settings.snapshot_every_seconds, "place": spec.version.snapshots}
+        ),
+        "mirrors": list(spec.version.mirrors),
         "retention": retention,
         "owner": register.ownership.owner,
         "labels": dict(register.ownership.labels),
@@ -123,7 +128,7 @@ def _retention(register: StreamRegister, spec: DeploymentSpec) -> tuple[dict[str
     if register.retention is None:
         return None, []
     kept = {name: value for name, value in asdict(register.retention).items() if value is not None}
-    if not kept["at_mirrors"] or spec.mirrors:
+    if not kept["at_mirrors"] or spec.version.mirrors:
         return {name: value for name, value in kept.items() if value is not False}, []
     del kept["at_mirrors"]
     return kept, ["retention.at_mirrors is left out, since the stream has no mirrors"]

@@ -14,10 +14,12 @@ from airflow_streamstate.declarations.term_parts import Texts, part_of, terms_in
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
-from airflow_streamstate.protocol.records import OnQueryFailure, StartMode, StateStoreName
+from airflow_streamstate.protocol.records import StateStoreName
 from airflow_streamstate.protocol.restarts import OnFailure
 from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
+from airflow_streamstate.protocol.terms.start import StartMode
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.version import OnQueryFailure
 
 _TOLD_BY_PLACE = ("names",)
 DesiredState = Literal["running", "stopped"]

@@ -33,10 +33,10 @@ def check_named_checkpoints(request: DeployRequest, options: StoreOptions) -> No
     Raises:
         InvalidRequestError: one has.
     """
-    application, arguments = Path(request.application), tuple(request.arguments)
+    application, arguments = Path(request.version.script_path), request.version.arguments
     calls = tuple(_calls(application))
     queries = tuple(dict.fromkeys(name for call in calls for name in _query_name(call)))
-    for uri in dict.fromkeys(_named(calls, arguments, request.conf)):
+    for uri in dict.fromkeys(_named(calls, arguments, request.version.conf)):
         plain = uri.rstrip("/").replace("s3a://", "s3://", 1)
         if not plain.startswith("/") and "://" not in plain:
             continue  # below a folder that only the driver knows

@@ -10,10 +10,9 @@ from typing import Any
 
 from airflow_streamstate.controller.request.literal_secrets import CONSENT
 from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request as request_to_deploy
 from airflow_streamstate.controller.request.rewrites import check_rewrite, conf_of
 from airflow_streamstate.controller.request.script_modules import modules_beside
-from airflow_streamstate.controller.request.version import Version
-from airflow_streamstate.controller.request.whole_version import WholeVersion
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.declarations.model import StatePart
 from airflow_streamstate.declarations.reading import DeclaredStream
@@ -23,11 +22,13 @@ from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
-from airflow_streamstate.protocol.records import LauncherChoice, StateRewrite
+from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
+from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.version import LauncherChoice, Version
 from airflow_streamstate.store.open import open_store, path_of_file_uri
 
 
@@ -48,8 +49,8 @@ def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | N
     one, launcher = declared.declaration, declared.declaration.launcher
     if declared.root is not None:
         _keep_below(declared)
-    return DeployRequest(
-        stream_id=one.id,
+    return request_to_deploy(
+        one.id,
         application=_path(declared, one.application),
         arguments=one.arguments,
         master=one.master,
@@ -62,10 +63,10 @@ def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | N
         modules=one.modules,
         working_folder=_working_folder(declared),
         start=one.start,
-        fresh_queries=one.allow_new_queries,
+        allow_new_queries=one.allow_new_queries,
         accept_hazards=upgrade_terms(declared).accept_hazards,
-        renamed_queries=one.rename_queries,
-        moved_sources=one.move_sources,
+        rename_queries=one.rename_queries,
+        move_sources=one.move_sources,
         version_label=one.version_label,
         spark_conn_id=one.spark_conn_id,
         settings=settings_of(declared, home_uri),
@@ -123,25 +124,23 @@ def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) ->
     """
     rewrite = rewrite_of(declared, before)
     # An upgrade starts as the state says; ``start`` is of deployments that are no upgrades.
-    request = replace(
-        deploy_request(declared, home_uri),
-        start=None,
-        rewrite=rewrite,
-        restart_policy={},
-        alert_rules={},
-        owner=None,
-        labels=None,
-        retention=None,
-    )
+    request = deploy_request(declared, home_uri)
+    request = replace(request, terms=replace(request.terms, start=None), rewrite=rewrite, stream=StreamTerms())
     terms = upgrade_terms(declared)
     if rewrite is not None:
         terms = replace(terms, mode="restore" if terms.mode == "auto" else terms.mode, allow_drain=False)
-    return UpgradeRequest(WholeVersion(request), terms)
+    return UpgradeRequest(request, terms)
 
 
 def upgrade_terms(declared: DeclaredStream) -> UpgradeTerms:
     """How a changed version of it takes over."""
     return terms_in(UpgradeTerms, declared.declaration.upgrade)
+
+
+def version_after(declared: DeclaredStream, home_uri: str, before: Version) -> Version:
+    """The declared version as it follows another one. Raises as ``deploy_request``."""
+    rewrite = rewrite_of(declared, before)
+    return replace(deploy_request(declared, home_uri), rewrite=rewrite).following(before)
 
 
 def policy_of(declared: DeclaredStream) -> dict[str, Any]:

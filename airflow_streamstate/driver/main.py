@@ -301,7 +301,7 @@ def _run_script(
 def see_reads(config: DriverConfig, spec: DeploymentSpec) -> None:
     """See from now on what the script of this process reads."""
     script = config.application if config.script_path is None else config.script_path
-    OF_THIS_SCRIPT.begin(script, config.modules, config.arguments, [file.name for file in spec.files])
+    OF_THIS_SCRIPT.begin(script, config.modules, config.arguments, [file.name for file in spec.version.files])
 
 
 def _watch_functions(replaying: Replaying) -> None:

@@ -64,7 +64,7 @@ class WaitingDriver:
         self._become = become
         self._end_process = end_process
         on_disk = not attempt.control.home.uri.startswith("s3:")
-        self._max_poll_seconds = POLL_SECONDS_ON_DISK if on_disk else attempt.spec.settings.command_poll_seconds
+        self._max_poll_seconds = POLL_SECONDS_ON_DISK if on_disk else attempt.spec.version.settings.command_poll_seconds
         self._waits_since_seconds = self._asked_at_seconds = attempt.clock.monotonic_seconds()
         self._looked_at_seconds = -LOOK_SECONDS
         self._session: tuple[str, str, Sequence[str]] | None = None
@@ -114,7 +114,7 @@ class WaitingDriver:
     def _warm(self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery) -> None:
         """Warm the first query in this new session, before the old version gets its barrier."""
         try:
-            names = NameBook(self.attempt.spec.start.renamed_queries)
+            names = NameBook(self.attempt.spec.start.rename_queries)
             name = names.name_of(requested_name, own_checkpoint_location, startable.facts.plan_fingerprint)
         except StreamStateError:
             return  # its start will be refused for the same reason

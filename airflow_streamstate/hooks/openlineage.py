@@ -172,5 +172,5 @@ def _deployment_facet(spec: DeploymentSpec) -> Any:
         start_mode=spec.start.mode,
         snapshot_id=spec.start.snapshot_id,
         predecessor_id=spec.start.predecessor_id,
-        version_label=spec.version_label,
+        version_label=spec.version.version_label,
     )

@@ -15,7 +15,7 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.alerts import alert_values
 from airflow_streamstate.protocol.codec import parse_time
-from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 
 T = TypeVar("T")
 _NATIVE = "Give the DAG render_template_as_native_obj=True, or write the field as JSON."

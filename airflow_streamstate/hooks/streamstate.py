@@ -105,13 +105,13 @@ class StreamStateHook(BaseHook):
 
         A stream with the trigger ``availableNow`` or ``once`` also runs between two of its runs.
 
-        :param more: other fields of ``DeployRequest``.
+        :param more: other terms of ``deploy_request``.
         """
-        from airflow_streamstate.controller.request.requests import DeployRequest
+        from airflow_streamstate.controller.request.requests import deploy_request
 
-        request = DeployRequest(
-            stream_id=stream_id,
-            application=Path(application),
+        request = deploy_request(
+            stream_id,
+            Path(application),
             arguments=tuple(arguments),
             master=master,
             conf=dict(conf or {}),

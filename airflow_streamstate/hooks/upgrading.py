@@ -19,7 +19,7 @@ from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.client import Controller
-    from airflow_streamstate.controller.request.changes import ChangeRequest
+    from airflow_streamstate.controller.request.requests import ChangeRequest
     from airflow_streamstate.controller.upgrade.views import UpgradeView
 
 Say = Callable[[str], None]

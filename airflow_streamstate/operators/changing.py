@@ -18,10 +18,11 @@ from airflow_streamstate.hooks.rendered import (
 )
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
-from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, STATE_STORES
+from airflow_streamstate.protocol.records import STATE_STORES
+from airflow_streamstate.protocol.terms.version import ON_QUERY_FAILURE
 
 if TYPE_CHECKING:
-    from airflow_streamstate.controller.request.changes import ChangeRequest
+    from airflow_streamstate.controller.request.requests import ChangeRequest
 
 
 class ChangingOperator(MasksSecrets, StreamStateOperator):
@@ -149,11 +150,11 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
 
     def change(self) -> ChangeRequest:
         """The rendered change; raises InvalidRequestError if a field is invalid."""
-        from airflow_streamstate.controller.request.changes import ChangeRequest
+        from airflow_streamstate.controller.request.requests import change_request
 
         py_files, files = self._listed("py_files"), self._listed("files")
-        return ChangeRequest(
-            stream_id=str(self.stream_id),
+        return change_request(
+            str(self.stream_id),
             application=optional_path(self.application),
             arguments=self._listed("arguments"),
             conf=text_mapping(self.conf, "conf"),
@@ -167,11 +168,11 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
             working_folder=optional_path(self.working_folder),
             packages=self._listed("packages"),
             jars=self._listed("jars"),
-            fresh_queries=texts(self.allow_new_queries, "allow_new_queries"),
-            renamed_queries=text_mapping(self.rename_queries, "rename_queries"),
-            moved_sources=text_mapping(self.move_sources, "move_sources"),
+            allow_new_queries=texts(self.allow_new_queries, "allow_new_queries"),
+            rename_queries=text_mapping(self.rename_queries, "rename_queries"),
+            move_sources=text_mapping(self.move_sources, "move_sources"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
-            discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
+            allow_state_loss=yes_or_no(self.allow_state_loss, "allow_state_loss"),
             allow_literal_secrets=yes_or_no(self.allow_literal_secrets, "allow_literal_secrets"),
             version_label=optional_text(self.version_label),
             on_query_failure=one_of(

@@ -30,9 +30,10 @@ from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
 from airflow_streamstate.operators.launching import LaunchingOperator, launched
 from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of
-from airflow_streamstate.protocol.records import ON_QUERY_FAILURE, StartMode
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.start import StartMode
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.version import ON_QUERY_FAILURE
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -70,8 +71,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     :param roll_back_if_slower: give up a version that falls behind its input and is slower than the version before by
         this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
         rates. (templated)
-    :param warm: launch the next driver while the other one still runs, also on the way back: needs room for two.
-        (templated)
+    :param warm: launch the next driver while the other runs, also on the way back: needs room for two. (templated)
     :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
     :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
         availableNow or once the end of its run counts instead. (templated)
@@ -326,11 +326,10 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        from airflow_streamstate.controller.request.resolved_request import resolve_request
 
         request = self._request()
         # A cleared task with a changed script is another request.
-        request_id = request_id_of(context, resolve_request(request).digest)
+        request_id = request_id_of(context, request.digest)
         request = replace(request, request_id=request_id)
         running = self._running(hook, request)
         if running is not None:
@@ -394,13 +393,10 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         self, context: Context, hook: StreamStateHook, request: DeployRequest, running: StreamStatus
     ) -> dict[str, Any]:
         """The stream runs: this version already, or by an upgrade to it."""
-        from airflow_streamstate.controller.request.resolved_request import resolve_request
-        from airflow_streamstate.controller.request.version import Version
-        from airflow_streamstate.controller.request.whole_version import as_follower
         from airflow_streamstate.declarations.comparing import differences
 
-        before = Version.of(hook.client.home.control(running.stream_id).spec(running.deployment_id))
-        after = as_follower(resolve_request(request).version, before)
+        before = hook.client.home.control(running.stream_id).spec(running.deployment_id).version
+        after = request.following(before)
         changed = [one.name for one in differences(before, after) if one.name != "version_label"]
         if one_of(self.if_running, IF_RUNNING, "if_running") == "ensure" and not changed and not running.upgrade:
             self.log.info("%s runs this version already: %s", running.stream_id, running.deployment_id)
@@ -415,17 +411,17 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         return launched(self.hook(context).client.status(str(self.stream_id)).to_json())
 
     def _upgrade_request(self) -> UpgradeRequest:
-        from airflow_streamstate.controller.request.whole_version import WholeVersion
         from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 
-        return UpgradeRequest(WholeVersion(self._request()), rendered_terms(UpgradeTerms, self, self.taken))
+        return UpgradeRequest(self._request(), rendered_terms(UpgradeTerms, self, self.taken))
 
     def _request(self) -> DeployRequest:
-        from airflow_streamstate.controller.request.requests import START_MODES, DeployRequest
+        from airflow_streamstate.controller.request.requests import deploy_request
+        from airflow_streamstate.protocol.terms.start import START_MODES
 
-        return DeployRequest(
-            stream_id=str(self.stream_id),
-            application=Path(str(self.application)),
+        return deploy_request(
+            str(self.stream_id),
+            Path(str(self.application)),
             arguments=texts(self.arguments, "arguments"),
             master=optional_text(self.master),
             conf=text_mapping(self.conf, "conf"),
@@ -437,10 +433,10 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
             jars=texts(self.jars, "jars"),
             start=one_of(optional_text(self.start), (None, *START_MODES), "start"),
             snapshot_id=optional_text(self.snapshot_id),
-            discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
-            fresh_queries=texts(self.allow_new_queries, "allow_new_queries"),
-            renamed_queries=text_mapping(self.rename_queries, "rename_queries"),
-            moved_sources=text_mapping(self.move_sources, "move_sources"),
+            allow_state_loss=yes_or_no(self.allow_state_loss, "allow_state_loss"),
+            allow_new_queries=texts(self.allow_new_queries, "allow_new_queries"),
+            rename_queries=text_mapping(self.rename_queries, "rename_queries"),
+            move_sources=text_mapping(self.move_sources, "move_sources"),
             accept_lost_input=texts(self.accept_lost_input, "accept_lost_input"),
             offsets=texts_by_name(self.offsets, "offsets"),
             begins_at=as_moment(self.begins_at, "begins_at"),

@@ -123,7 +123,7 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
             terms=DrainTerms(
                 mode=one_of(self.mode, DRAIN_MODES, "mode"),
                 rehearse=yes_or_no(self.rehearse, "rehearse"),
-                discard_state=yes_or_no(self.allow_state_loss, "allow_state_loss"),
+                allow_state_loss=yes_or_no(self.allow_state_loss, "allow_state_loss"),
                 batches_within_seconds=within,
                 on_deadline=one_of(self.on_batches_deadline, ON_DEADLINE, "on_batches_deadline"),
                 flush_within_seconds=flush_within,

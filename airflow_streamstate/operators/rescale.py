@@ -38,8 +38,7 @@ class RescaleStreamOperator(UpgradeOperatorBase):
     :param rehearse_batches: this many of the newest batches of each query run again, with their rows and without a
         sink. (templated)
     :param rehearse_rows: about this many rows of these batches, at most. (templated)
-    :param warm: launch the next driver while the other one still runs, also on the way back: needs room for two.
-        (templated)
+    :param warm: launch the next driver while the other runs, also on the way back: needs room for two. (templated)
     :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
     :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
         availableNow or once the end of its run counts instead. (templated)
@@ -109,10 +108,10 @@ class RescaleStreamOperator(UpgradeOperatorBase):
         return hook.client.upgrades.begin(self._request(), request_id, lease_seconds=LEASE_SECONDS)
 
     def _request(self) -> UpgradeRequest:
-        from airflow_streamstate.controller.request.changes import ChangeRequest
+        from airflow_streamstate.controller.request.requests import change_request
         from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 
-        change = ChangeRequest(
+        change = change_request(
             str(self.stream_id),
             partitions=whole_number(self.partitions, "partitions"),
             state_store=one_of(optional_text(self.state_store), (None, *STATE_STORES), "state_store"),

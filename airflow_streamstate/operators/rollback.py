@@ -36,8 +36,7 @@ class RollbackStreamOperator(UpgradeOperatorBase):
     :param accept_duplicates: accept doubled rows on sinks that cannot be undone. (templated)
     :param accept_lost_input: queries that may continue although input after their offsets is lost at the source.
         (templated)
-    :param warm: launch the next driver while the other one still runs, also on the way back: needs room for two.
-        (templated)
+    :param warm: launch the next driver while the other runs, also on the way back: needs room for two. (templated)
     :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
     :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
         availableNow or once the end of its run counts instead. (templated)

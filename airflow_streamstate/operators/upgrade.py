@@ -41,9 +41,8 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param mode: how the state is handed over: auto restores it if it fits, else drains with ``allow_drain``; only fresh
         starts with empty state. (templated)
     :param allow_drain: drain if the state does not fit: open windows are written early. (templated)
-    :param needs_approval: wait until a person approves the plan, as with ``streamstate approve``. (templated)
-    :param approved_by_another: as ``needs_approval``, by another person than the one who requested the upgrade.
-        (templated)
+    :param needs_approval: wait until a person approves the plan. (templated)
+    :param approved_by_another: as ``needs_approval``, by another person. (templated)
     :param accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it. (templated)
     :param roll_back_if_slower: give up a version that falls behind its input and is slower than the version before by
         this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
@@ -57,8 +56,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param rehearse_batches: this many of the newest batches of each query run again, with their rows and without a
         sink. (templated)
     :param rehearse_rows: about this many rows of these batches, at most. (templated)
-    :param warm: launch the next driver while the other one still runs, also on the way back: needs room for two.
-        (templated)
+    :param warm: launch the next driver while the other runs, also on the way back: needs room for two. (templated)
     :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
     :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
         availableNow or once the end of its run counts instead. (templated)

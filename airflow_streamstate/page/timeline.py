@@ -115,7 +115,7 @@ def _why_ended(end: Event | None, said: Sequence[Event]) -> str:
 def _lane(spec: DeploymentSpec, attempts: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "deployment_id": spec.deployment_id,
-        "version": spec.version_label or spec.application.name,
+        "version": spec.version.version_label or spec.version.application.name,
         "mode": spec.start.mode,
         "snapshot_id": spec.start.snapshot_id,
         "predecessor_id": spec.start.predecessor_id,

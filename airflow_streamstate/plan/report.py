@@ -226,7 +226,7 @@ def report_of(
     names = [*verdict.queries, *(name for name in comparison.queries if name not in verdict.queries)]
     queries = {
         name: _report_of_query(
-            comparison.queries.get(name), verdict.queries.get(name), is_fresh=name in rehearsal.fresh_queries
+            comparison.queries.get(name), verdict.queries.get(name), is_fresh=name in rehearsal.allow_new_queries
         )
         for name in names
         if is_whole or name in verdict.queries

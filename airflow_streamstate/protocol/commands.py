@@ -41,7 +41,7 @@ class DrainTerms:
         mode: ``default`` flushes all that the query has, ``event_time`` only moves the watermark.
         rehearse: first try the flush on a fork of the state, with no sink; the driver rejects a drain that would leave
             state or fail before it stops anything.
-        discard_state: state that the flush leaves may be dropped (Law 16) and is no reason to reject the drain.
+        allow_state_loss: state that the flush leaves may be dropped (Law 16) and is no reason to reject the drain.
         batches_within_seconds: time for the batches in flight, from the command; None for no limit.
         on_deadline: what follows when they take longer.
         flush_within_seconds: time for the flush, from its beginning; None for no limit.
@@ -52,7 +52,7 @@ class DrainTerms:
 
     mode: DrainMode = "default"
     rehearse: bool = True
-    discard_state: bool = False
+    allow_state_loss: bool = False
     batches_within_seconds: Seconds | None = None
     on_deadline: OnDrainDeadline = "fail"
     flush_within_seconds: Seconds | None = None
@@ -76,14 +76,14 @@ class DrainNotification(Command):
     It holds for the deployment, whichever attempt reads it first.
 
     Attributes:
-        mode, rehearse, discard_state, on_deadline, flush_within_seconds, on_flush_deadline, leave_queries: as in
+        mode, rehearse, allow_state_loss, on_deadline, flush_within_seconds, on_flush_deadline, leave_queries: as in
             ``DrainTerms``.
         batches_by_at: deadline for the batches in flight; None for no limit.
     """
 
     rehearse: bool
     mode: DrainMode = "default"
-    discard_state: bool = False
+    allow_state_loss: bool = False
     batches_by_at: datetime | None = None
     on_deadline: OnDrainDeadline = "fail"
     flush_within_seconds: Seconds | None = None

@@ -12,20 +12,19 @@ from airflow_streamstate.protocol.fields import (
     Attempt,
     DeploymentId,
     Facts,
-    FileName,
     LaunchKey,
     QueryName,
     RehearsalIdOrNone,
     RequestId,
     RunId,
     Seconds,
-    Sha256,
     SnapshotId,
     StreamId,
     Token,
     Word,
 )
-from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.start import StartMode
+from airflow_streamstate.protocol.terms.version import Artifact, Version
 
 
 @message
@@ -44,26 +43,6 @@ class HomeRecord(Message):
     home_id: str
     created_at: datetime
     created_by: str
-
-
-StartMode = Literal["restore", "seed", "fresh"]
-OnQueryFailure = Literal["script", "degrade", "fail"]
-ON_QUERY_FAILURE: tuple[OnQueryFailure, ...] = get_args(OnQueryFailure)
-NO_SNAPSHOTS = "none"
-"""Instead of a URI: no snapshots are kept beside the checkpoints."""
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """A file that a deployment runs, pinned by digest (Law 15).
-
-    Attributes:
-        name: its file name, as the script knows it; of a module beside the script its path below the script's folder.
-        sha256: hex digest of its bytes.
-    """
-
-    name: FileName
-    sha256: Sha256
 
 
 StateStoreName = Literal["rocksdb"]
@@ -102,8 +81,8 @@ class StartPlan:
         mode: with the state, with the offsets only, or with nothing.
         snapshot_id: what it starts from; None for fresh.
         predecessor_id: the deployment before it; None for a stream's first.
-        discard_state: the user allowed to drop state that the drain could not flush (Law 16).
-        fresh_queries: queries that may start with nothing although the snapshot does not know them.
+        allow_state_loss: the user allowed to drop state that the drain could not flush (Law 16).
+        allow_new_queries: queries that may start with nothing although the snapshot does not know them.
         accept_lost_input: queries that may go on although input after their offsets cannot be read any more.
         undoes: the deployment whose output after the snapshot is undone: this start goes back to an older snapshot.
             None for every other start.
@@ -113,8 +92,8 @@ class StartPlan:
         begins_at: of a seed: every query begins with the input of this moment, instead.
         accept_repeated_input: queries that may read input again that was read before.
         rewrite: of a restore: how its state is written anew; None for as it is.
-        renamed_queries: by the name under which the stream keeps a query, the name that the script gives it now.
-        moved_sources: of a restore or seed: where the folders of file sources were, and where they are now.
+        rename_queries: by the name under which the stream keeps a query, the name that the script gives it now.
+        move_sources: of a restore or seed: where the folders of file sources were, and where they are now.
         begins_anew: the user asked for ``fresh`` by that word: queries that ran without streamstate begin again, too.
         accept_hazards: of a restore: the state may be continued by a hazardous plan (Law 17).
     """
@@ -122,8 +101,8 @@ class StartPlan:
     mode: StartMode
     snapshot_id: SnapshotId | None = None
     predecessor_id: DeploymentId | None = None
-    discard_state: bool = False
-    fresh_queries: tuple[QueryName, ...] = ()
+    allow_state_loss: bool = False
+    allow_new_queries: tuple[QueryName, ...] = ()
     accept_lost_input: tuple[QueryName, ...] = ()
     undoes: DeploymentId | None = None
     undo_command: tuple[Word, ...] = ()
@@ -132,58 +111,23 @@ class StartPlan:
     begins_at: datetime | None = None
     accept_repeated_input: tuple[QueryName, ...] = ()
     rewrite: StateRewrite | None = None
-    renamed_queries: Mapping[QueryName, QueryName] = field(default_factory=dict)
-    moved_sources: Mapping[str, str] = field(default_factory=dict)
+    rename_queries: Mapping[QueryName, QueryName] = field(default_factory=dict)
+    move_sources: Mapping[str, str] = field(default_factory=dict)
     begins_anew: bool = False
     accept_hazards: bool = False
-
-
-@dataclass(frozen=True)
-class LauncherChoice:
-    """What starts the drivers of a deployment, where that is not the machine of the caller.
-
-    Attributes:
-        name: of an installed launcher: kubernetes, yarn, ssh, …
-        options: of the launcher, plain JSON without secrets.
-        conn_id: the Airflow connection by which it reaches its cluster; "" for none.
-        python_env: the archive of a Python environment that the option ``python_env`` named by a local path; None for
-            none, or for one that is among the options as a URI.
-    """
-
-    name: Word
-    options: Facts = field(default_factory=dict)
-    conn_id: Word = ""
-    python_env: Artifact | None = None
 
 
 @message
 @dataclass(frozen=True)
 class DeploymentSpec(Message):
-    """One version of a stream's code, and everything needed to start it again.
+    """A deployment: a version of a stream, how it starts, and who asked for it.
 
     Attributes:
-        application: the script.
-        arguments: its arguments; a reference to a secret (``protocol.references``) stays one.
-        master: Spark's master URL; "" for that of ``spark_conn_id``, or for the default of ``launcher``.
-        conf: Spark's configuration, as given; references as in ``arguments``.
-        py_files, files: more artifacts.
-        jars: artifacts, or URIs with a scheme, word for word.
-        modules: what the script imports from its own folder.
-        script_path: where the script lay when it was deployed, absolute: its ``__file__``. "" for where it is placed.
-        working_folder: the current folder of its drivers, absolute; "" for that of their launch.
-        packages: Maven coordinates.
-        spark_conn_id: the Airflow connection whose spark-submit launches it; None for the local one.
-        code_digest: one sha256 over application, modules, py-files, files, jars, arguments, conf, environment, packages
-            and master.
-        version_label: the user's own name of this version; "" for none.
-        environment: variables of the driver beside the launcher's; references as in ``arguments``.
-        attaches: the script itself is submitted and calls ``driver.attach()``, instead of being run by our runner.
-        mirrors: places that its snapshots are copied to.
-        snapshots: the URI of the place of its snapshots' data; "none" for none; "" for beside its checkpoints.
-        on_query_failure: what a failed query does to the others. ``script``: the script decides, as without this
-            package: it ends where it waits for that query or any. ``degrade``: the others run on, and no wait raises
-            before the last one has ended. ``fail``: the others are stopped, and the deployment has failed.
-        launcher: what starts its drivers; None for the machine of the caller.
+        fencing_token: a higher one replaces it.
+        version: what it runs.
+        start: how it starts.
+        checkpoints_uri: where its checkpoints are.
+        request_id, requested_by, reason: of the request that it became.
     """
 
     is_signed: ClassVar[bool] = True
@@ -191,54 +135,20 @@ class DeploymentSpec(Message):
     stream_id: StreamId
     deployment_id: RunId
     fencing_token: Token
-    application: Artifact
-    arguments: tuple[Word, ...]
-    master: Word
-    conf: Mapping[Word, Word]
-    py_files: tuple[Artifact, ...]
-    files: tuple[Artifact, ...]
-    packages: tuple[Word, ...]
+    version: Version
     start: StartPlan
     checkpoints_uri: Word
-    code_digest: str
     request_id: str
     requested_by: str
     reason: str
     created_at: datetime
-    settings: AgentSettings
-    spark_conn_id: Word | None = None
-    jars: tuple[Artifact | str, ...] = ()
-    version_label: str = ""
-    environment: Mapping[Word, Word] = field(default_factory=dict)
-    attaches: bool = False
-    mirrors: tuple[Word, ...] = ()
-    snapshots: Word = ""
-    on_query_failure: OnQueryFailure = "script"
-    modules: tuple[Artifact, ...] = ()
-    script_path: Word = ""
-    working_folder: Word = ""
-    launcher: LauncherChoice | None = None
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
         """All files that it runs."""
         rewrite = self.start.rewrite
         migration = () if rewrite is None or rewrite.migration is None else (rewrite.migration,)
-        code = (self.application, *self.modules, *self.py_files, *self.files)
-        return (*code, *self._pinned_jars, *self._python_env, *migration)
-
-    @property
-    def jar_names(self) -> tuple[str, ...]:
-        """The names of its pinned jars, and its other jars as they are given."""
-        return tuple(jar if isinstance(jar, str) else jar.name for jar in self.jars)
-
-    @property
-    def _pinned_jars(self) -> tuple[Artifact, ...]:
-        return tuple(jar for jar in self.jars if isinstance(jar, Artifact))
-
-    @property
-    def _python_env(self) -> tuple[Artifact, ...]:
-        return () if self.launcher is None or self.launcher.python_env is None else (self.launcher.python_env,)
+        return (*self.version.artifacts, *migration)
 
     @property
     def identity(self) -> tuple[str, datetime]:

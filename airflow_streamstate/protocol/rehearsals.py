@@ -66,7 +66,7 @@ class Rehearsal(Message):
         deadline_at: what is not over by then is ended.
         request_id: a second request with the same id finds this rehearsal.
         request_digest: sha256 over what was asked.
-        fresh_queries: queries that may start with nothing although the snapshot does not know them.
+        allow_new_queries: queries that may start with nothing although the snapshot does not know them.
         waits_until: until then the driver of an accepted version waits at the first ``start()`` of another pass of the
             script; None: it ends with its verdict.
         refuses: verdicts of a plan by which the change is refused whatever Spark says: the driver runs no batch then.
@@ -76,7 +76,7 @@ class Rehearsal(Message):
         replay: set for a replay: recorded batches of ``deployment_id``, which may be an older deployment, run again
             into files, and nothing else is tried.
         rewrite: how the state is written anew first; None for as it is.
-        moved_sources: as in ``StartPlan``.
+        move_sources: as in ``StartPlan``.
     """
 
     is_signed: ClassVar[bool] = True
@@ -91,14 +91,14 @@ class Rehearsal(Message):
     request_id: str
     request_digest: str
     write_id: str
-    fresh_queries: tuple[QueryName, ...] = ()
+    allow_new_queries: tuple[QueryName, ...] = ()
     waits_until: datetime | None = None
     refuses: tuple[str, ...] = ()
     seeds: SeedTrial = "never"
     notes: tuple[str, ...] = ()
     replay: ReplayTerms | None = None
     rewrite: StateRewrite | None = None
-    moved_sources: Mapping[str, str] = field(default_factory=dict)
+    move_sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def batches(self) -> int:

@@ -23,8 +23,11 @@ from airflow_streamstate.protocol.fields import (
     UpgradeId,
 )
 from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.declaration import values_of
+from airflow_streamstate.protocol.terms.start import HandoverTerms
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, TakeoverTerms, UpgradeMode, UpgradeTerms
+from airflow_streamstate.protocol.terms.version import Version
 
 UpgradeKind = Literal["upgrade", "rollback"]
 ReturnWay = Literal["resume", "handover", "forward", "undo"]
@@ -47,11 +50,12 @@ BEFORE_THE_STOP: frozenset[Phase] = frozenset({"begun", "rehearsing", "planned",
 class Upgrade(Message):
     """An upgrade, or a rollback, as requested; written before anything else of it.
 
-    Its target's ``DeploymentSpec`` lies under the same keys as that of a deployment.
-
     Attributes:
         old_deployment_id: the deployment that was current when it was requested.
+        target: what the stream is to run, its files pinned.
         upgrade_terms, rollback_terms: of an upgrade, or of a rollback; the other one is None.
+        rewrite: how the state is rewritten for the target; None for as it is.
+        handover: what the target does with the state of the version before.
         if_abandoned: what a watcher does where nobody drives it any more and the stream was touched.
         ends_untouched: where nobody drives it any more and it has not touched the stream, it is ended: the next try of
             its task begins anew. Else it is finished.
@@ -62,6 +66,7 @@ class Upgrade(Message):
     stream_id: StreamId
     upgrade_id: UpgradeId
     old_deployment_id: DeploymentId
+    target: Version
     request_id: str
     request_digest: str
     requested_by: str
@@ -70,11 +75,8 @@ class Upgrade(Message):
     write_id: str
     upgrade_terms: UpgradeTerms | None = None
     rollback_terms: RollbackTerms | None = None
-    discard_state: bool = False
-    fresh_queries: tuple[QueryName, ...] = ()
-    renamed_queries: Mapping[QueryName, QueryName] = field(default_factory=dict)
-    moved_sources: Mapping[str, str] = field(default_factory=dict)
-    accept_lost_input: tuple[QueryName, ...] = ()
+    rewrite: StateRewrite | None = None
+    handover: HandoverTerms = field(default_factory=HandoverTerms)
     if_abandoned: AfterStop = "finish"
     ends_untouched: bool = False
 

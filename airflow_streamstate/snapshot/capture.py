@@ -33,7 +33,7 @@ from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.ids import SnapshotKind, check_id, is_rehearsal_id
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS
+from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.retry import Retry
 from airflow_streamstate.snapshot.checksums import companion_of, content_digest, is_of_bytes
 from airflow_streamstate.snapshot.data import crc32_of

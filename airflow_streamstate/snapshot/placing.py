@@ -26,7 +26,8 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS, SnapshotPlace
+from airflow_streamstate.protocol.records import SnapshotPlace
+from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.copy import COPY_BATCH_BYTES
 from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot
 from airflow_streamstate.snapshot.data import data_files
@@ -67,7 +68,7 @@ def known_places(control: StreamControl) -> list[str]:
         found.add("" if manifest is None else manifest.data_uri)
     for deployment_id in control.deployment_ids():
         with suppress(StreamStateError):
-            found.add(uri_of(control.spec(deployment_id).snapshots))
+            found.add(uri_of(control.spec(deployment_id).version.snapshots))
     return sorted(found - {""})
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import change_request, deploy_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
@@ -92,7 +91,7 @@ def _lived(place: Place, flights: Flights) -> list[str]:
     client = place.home.hook().client
     first, second = (JOBS / name for name in ("count_by_origin.py", "count_by_origin_v2.py"))
     client.deploy(
-        DeployRequest(
+        deploy_request(
             STREAM, first, arguments=tuple(flights.arguments), master="local[1]", conf=CONF,
             restart_policy={"on_failure": "restart", "initial_backoff_seconds": 0},
         )
@@ -112,7 +111,7 @@ def _lived(place: Place, flights: Flights) -> list[str]:
 
 def _upgrade(place: Place, script: Path, mode: UpgradeMode) -> None:
     upgrades = place.home.hook().client.upgrades
-    request = UpgradeRequest(ChangeRequest(STREAM, script), UpgradeTerms(mode=mode, healthy_batches=1))
+    request = UpgradeRequest(change_request(STREAM, script), UpgradeTerms(mode=mode, healthy_batches=1))
     view = upgrades.run(STREAM, upgrades.begin(request).upgrade_id, WAIT_SECONDS)
     assert view.outcome == "upgraded", view
 

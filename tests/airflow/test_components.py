@@ -18,7 +18,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_site import AirflowSite, eventually
@@ -125,7 +125,7 @@ def test_a_stream_is_upgraded_by_schedule_by_rest_and_by_the_command(place: Plac
     site, hook = place.site, place.home.hook()
     site.wait_for_dags("upgrade_stream", "scheduled_upgrade", "drain_gate")
     place.flights.feed(2)
-    first = DeployRequest(
+    first = deploy_request(
         "flights", JOBS / "count_by_origin.py", arguments=tuple(place.flights.arguments), master="local[2]"
     )
     hook.client.deploy(first)

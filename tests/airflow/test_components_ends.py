@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.provider_info import get_provider_info
 from support import scripted_driver
@@ -96,7 +96,7 @@ def test_a_triggerer_that_ends_stops_no_stream_and_forgets_no_wait(place: Place)
     hook = place.home.hook()
     script = scripted_driver.script(place.scripts, "runs", name="runs.py")
     gated, surviving = place.unused("gated"), place.unused("surviving")
-    hook.client.deploy(DeployRequest(gated, script, master="local[2]"))
+    hook.client.deploy(deploy_request(gated, script, master="local[2]"))
     hook.client.wait(WaitCondition("healthy", gated, "d-0001"), timeout_seconds=180)
     run_id = place.site.trigger("gate", {"stream_id": gated})
     waiting = place.start("deploy_deferred", surviving, "hangs")

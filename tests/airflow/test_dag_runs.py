@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest
 from support import scripted_driver
@@ -25,7 +25,7 @@ pytestmark = [
 def running(home: NamedHome, script: Path, *arguments: str) -> str:
     """Deploy this script and wait until it runs; gives the deployment."""
     hook = home.hook()
-    view = hook.client.deploy(DeployRequest("flights", script, arguments=arguments, master="local[2]"))
+    view = hook.client.deploy(deploy_request("flights", script, arguments=arguments, master="local[2]"))
     hook.client.wait(
         WaitCondition("healthy", "flights", view.deployment_id), timeout_seconds=180, poll_interval_seconds=0.1
     )
@@ -89,7 +89,7 @@ def test_a_version_that_has_failed_can_be_upgraded(scripted: NamedHome, run_dag:
     """There is nothing to stop; the deploy takes over where it ended."""
     bad = scripted_driver.script(tmp_path, "runs", "fails", name="bad.py")
     hook = scripted.hook()
-    hook.client.deploy(DeployRequest("flights", bad, master="local[2]"))
+    hook.client.deploy(deploy_request("flights", bad, master="local[2]"))
     for _ in range(200):
         if hook.client.status("flights").state == "failed":
             break

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.snapshot.mirror import is_mirrored
 from airflow_streamstate.store.local import LocalStore
@@ -35,7 +35,7 @@ def test_a_snapshot_is_loaded_copied_and_written_as_tables(
     flights, hook = Flights(tmp_path / "flights", pieces=2), spark.hook()
     flights.feed(2)
     hook.client.deploy(
-        DeployRequest("flights", JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[2]")
+        deploy_request("flights", JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[2]")
     )
     hook.client.wait(WaitCondition("caught_up", "flights", "d-0001"), timeout_seconds=180)
     for number in (1, 2):
@@ -59,7 +59,7 @@ def test_a_stream_is_retired_behind_its_last_snapshot(
     """Which is at another place by then, whatever becomes of the home."""
     monkeypatch.setenv("RETIRED_STREAMS_MIRROR", str(tmp_path / "mirror"))
     hook = scripted.hook()
-    hook.client.deploy(DeployRequest("flights", scripted_driver.script(tmp_path, "runs"), master="local[2]"))
+    hook.client.deploy(deploy_request("flights", scripted_driver.script(tmp_path, "runs"), master="local[2]"))
     hook.client.wait(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=180, poll_interval_seconds=0.1)
     run = run_dag("retire_stream", {"reason": "moved", "delete": deletes})
     assert states(run) == {"stopped": "success", "mirrored": "success", "retired": "success"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from support.airflow_streams import NamedHome
 from support.dag_results import returned, states
@@ -39,7 +39,9 @@ def test_a_stream_is_upgraded_with_its_state_and_then_to_another_key(
     hook = spark.hook()
 
     by_origin = flights.feed(2)
-    first = DeployRequest("flights", JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[2]")
+    first = deploy_request(
+        "flights", JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[2]"
+    )
     hook.client.deploy(first)
     hook.client.wait(WaitCondition("healthy", "flights", "d-0001"), timeout_seconds=120)
     wait_read(spark, "d-0001", 2)
@@ -57,7 +59,7 @@ def test_a_stream_is_upgraded_with_its_state_and_then_to_another_key(
     assert returned(drained, "drained")["state_rows_left"] == 0
     assert returned(drained, "deploy")["start"]["mode"] == "seed"
     spec = spark.home.control("flights").spec("d-0003")
-    assert (spec.spark_conn_id, spec.master) == ("spark_here", "")
+    assert (spec.version.spark_conn_id, spec.version.master) == ("spark_here", "")
     assert not list((flights.folder / "delays").glob("*.gz.parquet"))
     by_route = flights.feed(2)
     # All that the last version holds is written by a last drain.

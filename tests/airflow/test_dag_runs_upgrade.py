@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from support import scripted_driver
 from support.airflow_streams import NamedHome
@@ -34,7 +34,7 @@ def test_an_upgrade_in_one_task(scripted: NamedHome, run_dag: Any, tmp_path: Pat
     result = returned(run, "upgrade")
     assert (result["outcome"], result["mode"], result["verdict"]) == ("upgraded", "restore", "same")
     spec = scripted.home.control("flights").spec("d-0002")
-    assert spec.arguments == ("-v",)
+    assert spec.version.arguments == ("-v",)
     assert "airflow upgrade_in_one_task.upgrade " in spec.requested_by
 
 
@@ -66,7 +66,7 @@ def test_many_streams_at_night(
         "waits": job,
         "waits-no-more": scripted_driver.script(tmp_path, "finishes", "v2", name="v2.py"),
     }.items():
-        hook.client.deploy(DeployRequest(stream_id, job, master="local[2]"))
+        hook.client.deploy(deploy_request(stream_id, job, master="local[2]"))
         finished = WaitCondition("finished", stream_id, "d-0001")
         hook.client.wait(finished, timeout_seconds=30, poll_interval_seconds=0.05)
         versions[stream_id] = {"application": str(script), "master": "local[2]"}

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.home import HomeConfig
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.options import StoreOptions
@@ -167,7 +167,7 @@ def test_kafka_to_delta_is_drained_and_redeployed_under_load(
         make_topic(broker, partitions=2)
         arguments = ["--servers", broker.servers, "--topic", TOPIC, "--table", str(table)]
         with sending(broker) as producer:
-            first = DeployRequest(
+            first = deploy_request(
                 "flights",
                 JOBS / "kafka_to_delta.py",
                 arguments=(*arguments, "--by", "origin"),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeploymentFailedError
 from support import airflow_home
@@ -125,7 +125,7 @@ def test_secrets_reach_the_driver_and_nothing_else(
 
         script = tmp_path / "fails.py"
         script.write_text(FAILS)
-        failing = DeployRequest(
+        failing = deploy_request(
             "fails",
             script,
             arguments=("secret://airflow-connection/customer",),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from support import scripted_driver
 from support.airflow_home import DAGS_FOLDER
@@ -49,7 +49,7 @@ def test_a_driver_that_is_killed_starts_a_dag_though_no_task_asks(place: Place) 
     """Its end and its restart, each once, in order, though the triggerer is killed and is away for a while."""
     client = place.home.hook().client
     script = scripted_driver.script(place.scripts, "runs")
-    client.deploy(DeployRequest(STREAM, script, master="local[2]", restart_policy=RESTARTS))
+    client.deploy(deploy_request(STREAM, script, master="local[2]", restart_policy=RESTARTS))
     client.wait(WaitCondition("healthy", STREAM, "d-0001"), timeout_seconds=180)
     eventually(lambda: _cursor(place), "the cursor of the watcher, in Airflow's database", 120)
     with _watch(place):
@@ -80,7 +80,7 @@ def test_a_driver_of_spark_that_is_killed_is_told_restarted_and_starts_a_dag(
     client = place.home.hook().client
     flights = Flights(place.home.base / "flights", pieces=3)
     fed = flights.feed()
-    request = DeployRequest(
+    request = deploy_request(
         STREAM, JOBS / "count_by_origin.py", arguments=tuple(flights.arguments), master="local[1]", conf=CONF,
         restart_policy=RESTARTS,
     )  # fmt: skip

@@ -43,7 +43,7 @@ def lived(folder: Path, *strikes: Strike, recovery: Recovery = "resume") -> Worl
 def assert_refused(world: World) -> None:
     """The other rule has started nothing, and built nothing."""
     control = world.control
-    refused = [one for one in control.deployment_ids() if control.spec(one).version_label == OTHER_RULE]
+    refused = [one for one in control.deployment_ids() if control.spec(one).version.version_label == OTHER_RULE]
     assert refused
     for deployment_id in refused:
         events = [one.event for one in control.journal(deployment_id).events()]

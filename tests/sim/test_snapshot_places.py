@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS
+from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.store.base import Store
 from support.faulty_store import KILL_POINTS, Fault
 from support.sim_laws import assert_laws

@@ -143,7 +143,7 @@ def test_every_stage_and_every_source_is_drained(tmp_path: Path) -> None:
         for name in COLUMNS:
             folder = stream.checkpoint_folder(name)
             wait_until(lambda folder=folder: files_read(folder) == 1, lambda: driver.log, 120)  # type: ignore[misc]
-        stream.drain(discard_state=True)
+        stream.drain(allow_state_loss=True)
         assert driver.exit_status(240) == 0, driver.log
         queries = stream.events(Drained)[0].queries
         left = {name: query.state_rows_left for name, query in queries.items() if query.state_rows_left}

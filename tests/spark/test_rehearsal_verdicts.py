@@ -22,6 +22,7 @@ from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.store.local import LocalStore
 from support.examples import example
 from support.real_queries import Feed, read_files, run_to_end, use_provider
+from support.recorded_specs import with_version
 from support.snapshots import QUERY, STREAM, Shelf
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -83,7 +84,8 @@ class Rehearsed:
         spec = example(DeploymentSpec)
         assert isinstance(spec, DeploymentSpec)
         spec = replace(
-            spec, stream_id=STREAM, deployment_id=self.rehearsal_id, arguments=(), conf={}, environment={},
+            with_version(spec, arguments=(), conf={}, environment={}),
+            stream_id=STREAM, deployment_id=self.rehearsal_id,
             start=StartPlan("restore", "d-0001-stopped-000001", "d-0001"),
         )  # fmt: skip
         control, now = self.shelf.control, SYSTEM_CLOCK.now()

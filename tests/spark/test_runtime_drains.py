@@ -59,7 +59,7 @@ def test_several_queries_are_flushed_and_what_cannot_be_is_named(tmp_path: Path)
         stream.feed({"t": seconds_of(0, 4), "k": "b", "v": 4})
         for query, last in before.items():
             stream.wait_committed(query, last + 1, driver)
-        stream.drain(rehearse=True, discard_state=True)
+        stream.drain(rehearse=True, allow_state_loss=True)
         assert driver.exit_status() == 0, driver.log
         assert "Traceback" not in driver.log, driver.log
         drained = stream.events(Drained)[0]

@@ -177,7 +177,7 @@ def test_a_seed_begins_at_the_offsets_or_at_the_time_that_are_given(tmp_path: Pa
         assert first.exit_status() == 0, first.log
         stopped = stream.events(Stopped)[-1]
         offsets = {"counts": ('{"logOffset":1}',)}
-        plan = StartPlan("seed", stopped.snapshot_id, "d-0001", discard_state=True, offsets=offsets)
+        plan = StartPlan("seed", stopped.snapshot_id, "d-0001", allow_state_loss=True, offsets=offsets)
         second = stream.deploy(
             script_into("again"), str(tmp_path), start=replace(plan, accept_repeated_input=("counts",))
         )

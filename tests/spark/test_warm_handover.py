@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.protocol.events import Claimed, QueryStarted, Started
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
@@ -151,7 +151,7 @@ def test_a_driver_of_the_old_version_waits_for_the_way_back(life: Life) -> None:
     """The new version fails before its first batch; the driver that was rehearsed before the stop takes over, and each
     row is counted once (Laws 2, 9)."""
     life.runs("v1", 3)
-    change = ChangeRequest(STREAM, life.script("v2", FAILS_ONCE_THERE_IS_A_MISTAKE))
+    change = change_request(STREAM, life.script("v2", FAILS_ONCE_THERE_IS_A_MISTAKE))
     request = UpgradeRequest(change, UpgradeTerms(mode="restore", warm_return=True, healthy_batches=1))
     upgrades = life.controller.upgrades
     begun = upgrades.begin(request)

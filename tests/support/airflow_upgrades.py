@@ -9,7 +9,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.operators.declared import ApplyStreamsOperator
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
@@ -32,7 +32,7 @@ def run_first_version(home: NamedHome, folder: Path, stream_id: str = "flights",
     """A stream that runs, by a scripted driver; ``more`` words for its script."""
     script = scripted_driver.script(folder, "proves", *more, name="first.py")
     hook = home.hook()
-    hook.client.deploy(DeployRequest(stream_id, script, master="local[2]"))
+    hook.client.deploy(deploy_request(stream_id, script, master="local[2]"))
     hook.client.wait(WaitCondition("healthy", stream_id, "d-0001"), timeout_seconds=30, poll_interval_seconds=0.05)
 
 

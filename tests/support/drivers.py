@@ -22,9 +22,10 @@ from airflow_streamstate.protocol.commands import Command, DrainNotification, Sn
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.layout import checkpoint_folder
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.version import Artifact, Version
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.store.local import LocalStore
 from support import quick_jvm
@@ -156,21 +157,19 @@ class Deployments:
                 stream_id=STREAM,
                 deployment_id=deployment_id,
                 fencing_token=token,
-                application=NO_SCRIPT,
-                arguments=arguments,
-                master="local[2]",
-                conf={**CONF, **(conf or {})},
-                py_files=(),
-                files=(),
-                packages=(),
+                version=Version(
+                    application=NO_SCRIPT,
+                    arguments=arguments,
+                    master="local[2]",
+                    conf={**CONF, **(conf or {})},
+                    settings=settings or AgentSettings(command_poll_seconds=0.1, heartbeat_seconds=1.0),
+                ),
                 start=start or StartPlan("fresh"),
                 checkpoints_uri=self.home.uri,
-                code_digest="0" * 64,
                 request_id=f"r-{token}",
                 requested_by="test",
                 reason="",
                 created_at=SYSTEM_CLOCK.now(),
-                settings=settings or AgentSettings(command_poll_seconds=0.1, heartbeat_seconds=1.0),
             )
         )
         self._make_current(deployment_id, token, 1, "run")
@@ -217,9 +216,9 @@ class Deployments:
             LaunchRequest(
                 launch_key=key,
                 application=str(self.base / "scripts" / deployment_id / "job.py"),
-                arguments=spec.arguments,
-                master=spec.master,
-                conf=spec.conf,
+                arguments=spec.version.arguments,
+                master=spec.version.master,
+                conf=spec.version.conf,
                 driver_config={
                     "home_uri": self.home.uri,
                     "checkpoints_uri": self.home.uri,

@@ -52,7 +52,6 @@ from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import (
-    Artifact,
     Claim,
     DeploymentSpec,
     FoundModule,
@@ -62,6 +61,7 @@ from airflow_streamstate.protocol.records import (
     SnapshotPlace,
     SnapshotWish,
     StartPlan,
+    StateRewrite,
 )
 from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
 from airflow_streamstate.protocol.rehearsals import (
@@ -90,7 +90,9 @@ from airflow_streamstate.protocol.retention import (
 )
 from airflow_streamstate.protocol.script_reads import FileRead, ScriptReads
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.start import HandoverTerms
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.version import Artifact, Version
 from airflow_streamstate.protocol.upgrades import (
     Approval,
     Cancellation,
@@ -130,7 +132,7 @@ DRAIN = DrainNotification(
     "new grouping key: café",
     mode="event_time",
     rehearse=True,
-    discard_state=True,
+    allow_state_loss=True,
     batches_by_at=LATER,
     on_deadline="stop",
     flush_within_seconds=120.0,
@@ -282,22 +284,23 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     SnapshotSeal("d-0003-stopped-000002", AT, {"counts per minute": {"metadata": "ab" * 32}}),
     DeploymentSpec(
-        "orders", "d-0003", 3, Artifact("job.py", "cd" * 32), ("--input", "/data/in"), "local[2]",
-        {"spark.sql.shuffle.partitions": "2"}, (Artifact("lib.zip", "ef" * 32),), (Artifact("rules.json", "12" * 32),),
-        ("org.example:connector:1.0",),
-        StartPlan("restore", "d-0002-stopped-000001", "d-0002", discard_state=True, fresh_queries=("raw",),
+        "orders", "d-0003", 3,
+        Version(
+            Artifact("job.py", "cd" * 32), ("--input", "/data/in"), "local[2]", {"spark.sql.shuffle.partitions": "2"},
+            {"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
+            (Artifact("lib.zip", "ef" * 32),), (Artifact("rules.json", "12" * 32),),
+            (Artifact("udfs.jar", "9b" * 32), "s3a://jars/x.jar"), ("org.example:connector:1.0",),
+            (Artifact("lib/rules.py", "78" * 32),), "/srv/jobs/job.py", "/srv", "spark_default",
+            attaches=True, version_label="v3", on_query_failure="degrade", snapshots="s3://second/streams",
+            settings=AgentSettings(
+                0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5, commit_offsets_to_group="orders-lag",
+            ),
+        ),
+        StartPlan("restore", "d-0002-stopped-000001", "d-0002", allow_state_loss=True, allow_new_queries=("raw",),
             accept_lost_input=("counts per minute",), undoes="d-0002", undo_command=("/opt/undo.sh", "--table", "a b"),
             accept_duplicates=True, offsets={"raw": ('{"logOffset":17}', "-")}, begins_at=AT,
             accept_repeated_input=("raw",)),
-        "/srv/streams", "34" * 32, "af-0123456789", "airflow:upgrade_stream", "café upgrade", AT,
-        AgentSettings(
-            0.5, 5.0, 30.0, 15.0, 600.0, 20.0, 5.0, 3600.0, 1 << 20, 2.5, commit_offsets_to_group="orders-lag",
-        ), spark_conn_id="spark_default",
-        jars=(Artifact("udfs.jar", "9b" * 32), "s3a://jars/x.jar"),
-        version_label="v3",
-        environment={"DB_PASSWORD": "secret://airflow-connection/orders_db#password", "TZ": "UTC"},
-        attaches=True, snapshots="s3://second/streams", on_query_failure="degrade",
-        modules=(Artifact("lib/rules.py", "78" * 32),), script_path="/srv/jobs/job.py", working_folder="/srv",
+        "/srv/streams", "af-0123456789", "airflow:upgrade_stream", "café upgrade", AT,
     ),
     FoundModule("orders", "d-0003", Artifact("plugins/euro.py", "9a" * 32), AT, WRITE_ID),
     SnapshotPlace("orders", "/srv/streams", AT, WRITE_ID),
@@ -362,8 +365,8 @@ EXAMPLES: tuple[Message, ...] = (
     AbandonedSnapshot("orders", "d-0003-live-000006", 1, AT, "shell:ada", WRITE_ID),
     Rehearsal(
         "orders", "r-0b8e3c525f0e-0001", "d-0003", RehearsalTerms(rehearse_batches=2, rehearse_rows=5_000), AT, LATER,
-        "airflow plan_upgrade.plan", "af-0123456789", "56" * 32, WRITE_ID, fresh_queries=("raw",), waits_until=LATER,
-        refuses=("hazardous", "needs-drain"), seeds="if_needed",
+        "airflow plan_upgrade.plan", "af-0123456789", "56" * 32, WRITE_ID, allow_new_queries=("raw",),
+        waits_until=LATER, refuses=("hazardous", "needs-drain"), seeds="if_needed",
         notes=("the script names settings.json in its own folder",),
         replay=ReplayTerms(
             {"counts per minute": (40, 41)}, "/home/ada/replay/new", "/home/ada/replay/old",
@@ -413,15 +416,18 @@ EXAMPLES: tuple[Message, ...] = (
     Waiting("orders", "r-0b8e3c525f0e-0001", AT, WRITE_ID, query_name="counts per minute"),
     Handover("orders", "r-0b8e3c525f0e-0001", "d-0004", 1, "d-0004-a0001", AT, WRITE_ID),
     Upgrade(
-        "orders", "u-0b8e3c525f0e", "d-0003", "af-0123456789", "56" * 32, "airflow upgrade.upgrade",
-        "café upgrade", AT, WRITE_ID,
+        "orders", "u-0b8e3c525f0e", "d-0003", Version(Artifact("job.py", "ab" * 32), ("--v2",)), "af-0123456789",
+        "56" * 32, "airflow upgrade.upgrade", "café upgrade", AT, WRITE_ID,
         UpgradeTerms(
             healthy_batches=5, healthy_deadline_seconds=120.0, caught_up=True, roll_back_if_slower=2.5,
             allow_drain=True, rehearse=False, warm=False, needs_approval=True, accept_hazards=True,
             rehearsal_deadline_seconds=90.0, undo_command=("undo.sh", "--batch"), rehearse_batches=2,
             rehearse_rows=5_000, approved_by_another=True,
         ),
-        discard_state=True, fresh_queries=("raw",), accept_lost_input=("counts per minute",),
+        rewrite=StateRewrite(partitions=8),
+        handover=HandoverTerms(
+            allow_state_loss=True, allow_new_queries=("raw",), accept_lost_input=("counts per minute",)
+        ),
         if_abandoned="rollback", ends_untouched=True,
     ),
     UpgradeStep(

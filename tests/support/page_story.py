@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import change_request, deploy_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.events import QueryFailed
@@ -87,14 +86,14 @@ def deployed(home: NamedHome, stream_id: str, *words: str) -> None:
     """A stream whose scripted driver runs, and has proven itself."""
     path = script(home.base, *(words or ("proves", "restores")), name=f"{stream_id}_v1.py")
     client = home.hook().client
-    client.deploy(DeployRequest(stream_id, path, version_label="v1"))
+    client.deploy(deploy_request(stream_id, path, version_label="v1"))
     client.wait(WaitCondition("healthy", stream_id, "d-0001"), timeout_seconds=WAIT_SECONDS)
 
 
 def begun(home: NamedHome, stream_id: str, label: str, *words: str, **more: Any) -> str:
     """An upgrade of it that is recorded and that nobody drives; gives the id."""
     path = script(home.base, *(words or ("proves", "restores")), name=f"{stream_id}_{label}.py")
-    change = ChangeRequest(stream_id, path, version_label=label, reason=f"release {label}")
+    change = change_request(stream_id, path, version_label=label, reason=f"release {label}")
     request = UpgradeRequest(change, UpgradeTerms(healthy_batches=1, warm=False, **more))
     return home.hook().client.upgrades.begin(request).upgrade_id
 

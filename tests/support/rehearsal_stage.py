@@ -21,6 +21,7 @@ from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, ReplayTerms, SeedTrial
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
+from support.recorded_specs import with_version
 from support.simulated_driver import STREAM, SimulatedStream, do_at_once, waiting_script
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 
@@ -83,9 +84,8 @@ class Stage:
         clock = self.stream.clock
         own = control or self.stream.control
         spec = replace(
-            self.stream.control.spec("d-0001"),
+            with_version(self.stream.control.spec("d-0001"), arguments=("--password", SECRET)),
             deployment_id=REHEARSAL,
-            arguments=("--password", SECRET),
             start=StartPlan(
                 start.pop("mode", "fresh" if snapshot_id is None else "restore"), snapshot_id, "d-0001", **start
             ),

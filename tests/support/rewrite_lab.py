@@ -22,8 +22,8 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.start.rewriting import Rewritten, rewrite_if_asked
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, StartPlan, StateRewrite
-from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan, StateRewrite
+from airflow_streamstate.protocol.terms.version import Artifact, Version
 from support.rewrite_table import HOURS_AHEAD, QUERY, Row
 from support.truth_lab import Files, Rows, TruthLab, _all, _row
 from support.truth_table import Script
@@ -135,21 +135,16 @@ class RewriteLab(TruthLab):
             stream_id=STREAM,
             deployment_id=f"d-{self._made:04}",
             fencing_token=1,
-            application=Artifact("job.py", "0" * 64),
-            arguments=(),
-            master="local[2]",
-            conf={},
-            py_files=(),
-            files=(),
-            packages=(),
+            version=Version(
+                application=Artifact("job.py", "0" * 64),
+                master="local[2]",
+            ),
             start=StartPlan("restore", "s-1", rewrite=asked),
             checkpoints_uri=self.store.uri,
-            code_digest="0" * 64,
             request_id="r-1",
             requested_by="test",
             reason="",
             created_at=SYSTEM_CLOCK.now(),
-            settings=AgentSettings(),
         )
         attempt = Attempt(
             control, self.store, spec, 1, SYSTEM_CLOCK, lambda key: f"file:{self.base}/{key}", self.said.append

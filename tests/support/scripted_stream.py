@@ -35,10 +35,11 @@ from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for, launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
-from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.version import Artifact, Version
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
+from airflow_streamstate.snapshot.checksums import content_digest
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import S3Options, StoreOptions
@@ -79,22 +80,17 @@ class ScriptedStream:
                 stream_id=self.control.stream_id,
                 deployment_id=deployment_id,
                 fencing_token=token,
-                application=Artifact("job.py", hashlib.sha256(b"").hexdigest()),
-                arguments=(),
-                master="local[2]",
-                conf={},
-                py_files=(),
-                files=(),
-                packages=(),
+                version=Version(
+                    application=Artifact("job.py", hashlib.sha256(b"").hexdigest()),
+                    master="local[2]",
+                    mirrors=mirrors,
+                ),
                 start=StartPlan("fresh", predecessor_id=None if stored is None else stored.value.deployment_id),
                 checkpoints_uri=self.checkpoints_uri,
-                code_digest="0" * 64,
                 request_id=f"r-{token}",
                 requested_by="test",
                 reason="",
                 created_at=created_at or self.clock.now(),
-                settings=AgentSettings(),
-                mirrors=mirrors,
             )
         )
         return token
@@ -277,7 +273,7 @@ class ScriptedAttempt:
             self.control.create_manifest(
                 SnapshotManifest(
                     snapshot_id, kind, self.stream_id, self.deployment_id, self.attempt, 1, self.clock.now(), "agent",
-                    {QUERY: query}, self.clock.new_uuid(), "",
+                    {QUERY: query}, self.clock.new_uuid(), content_digest({QUERY: query}),
                 )
             )  # fmt: skip
         return snapshot_id
@@ -349,6 +345,7 @@ class ScriptedAttempt:
             self.say(
                 SnapshotReady, snapshot_id=self.snapshot("live", number), snapshot_kind="live",
                 queries={QUERY: self.position()}, command_id=command.command_id, command_number=number,
+                request_id=command.request_id,
             )  # fmt: skip
             return False
         if isinstance(command, StopRequest):

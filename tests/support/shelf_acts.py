@@ -27,6 +27,7 @@ from airflow_streamstate.store.memory import MemoryStore
 from support.examples import EXAMPLES
 from support.faulty_store import FaultyStore
 from support.interleaved import Actor
+from support.recorded_specs import with_version
 from support.snapshots import DEPLOYMENT, STREAM, Shelf, run_stateful
 
 Act = Callable[[Store], object]
@@ -230,7 +231,7 @@ def closing(shelf: Shelf, mirror: Store, *snapshot_ids: str) -> Act:
 def with_spec(shelf: Shelf) -> Shelf:
     """The record of its deployment, which a mirror gets, too."""
     spec = next(one for one in EXAMPLES if isinstance(one, DeploymentSpec))
-    shelf.control.create_spec(replace(spec, stream_id=STREAM, deployment_id=DEPLOYMENT, snapshots=""))
+    shelf.control.create_spec(replace(with_version(spec, snapshots=""), stream_id=STREAM, deployment_id=DEPLOYMENT))
     return shelf
 
 

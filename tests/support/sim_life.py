@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import DeployRequest, deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
     ConflictError,
@@ -25,7 +25,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol.commands import DrainTerms
-from airflow_streamstate.protocol.records import StartMode
+from airflow_streamstate.protocol.terms.start import StartMode
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 from support.faulty_store import SimulatedCrash
 from support.sim_processes import Process
@@ -283,7 +283,7 @@ class Life:
 
     def request(self, script: str, request_id: str, start: StartMode | None = None) -> DeployRequest:
         """The request that deploys a version."""
-        return DeployRequest(
+        return deploy_request(
             stream_id=STREAM,
             application=self.world.folder / script,
             settings=SETTINGS,

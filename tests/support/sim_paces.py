@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import change_request, deploy_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import WaitCondition
@@ -93,10 +92,10 @@ class PacedUpgrade:
 
     def _upgrade(self, process: Process) -> UpgradeView:
         controller = self.world.controller(process)
-        controller.deploy(DeployRequest(STREAM, self.folder / "v1.py", settings=self.settings))
+        controller.deploy(deploy_request(STREAM, self.folder / "v1.py", settings=self.settings))
         controller.wait(WaitCondition("healthy", STREAM, "d-0001"), 60.0)
         process.clock.sleep(self.warms_seconds)
-        request = UpgradeRequest(ChangeRequest(STREAM, self.folder / "v2.py"), self.terms)
+        request = UpgradeRequest(change_request(STREAM, self.folder / "v2.py"), self.terms)
         begun = controller.upgrades.begin(request, "up")
         view = controller.upgrades.run(STREAM, begun.upgrade_id, 2_000.0)
         self._is_over = True

@@ -17,7 +17,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.observe import Observer
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import DeployRequest, deploy_request
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.interface import (
     LOCAL,
@@ -210,7 +210,7 @@ class Stage:
     def request(self, text: str = "print('v1')\n", **changes: Any) -> DeployRequest:
         """A request to deploy a script of this content."""
         values: dict[str, Any] = {"stream_id": STREAM, "application": self.script(text), **changes}
-        return DeployRequest(**values)
+        return deploy_request(**values)
 
     def deploy(self, text: str = "print('v1')\n", **changes: Any) -> DeploymentView:
         """Deploy it."""
@@ -375,7 +375,7 @@ class Stage:
             taken_by="agent",
             queries={name: QueryToCapture(self.checkpoint(name, deployment_id), **facts) for name in names},
             places=self.home.places,
-            kept_at=self.spec(deployment_id).snapshots,
+            kept_at=self.spec(deployment_id).version.snapshots,
         )
 
     def end(self, deployment_id: str = "d-0001", attempt: int = 1, state: LaunchState = "exited") -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from airflow_streamstate.control.upgrades import UpgradeJournal
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import ALIVE
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError, StreamStateError
@@ -86,7 +86,7 @@ class Ascent(Life):
     def upgrade_request(self, step: Step) -> UpgradeRequest:
         """The request of a step."""
         return UpgradeRequest(
-            ChangeRequest(
+            change_request(
                 STREAM,
                 self.world.folder / step.script,
                 partitions=step.partitions,

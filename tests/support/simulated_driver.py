@@ -30,10 +30,11 @@ from airflow_streamstate.protocol.commands import (
 )
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec, OnQueryFailure, StartPlan
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.restarts import Restarts
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.version import Artifact, OnQueryFailure, Version
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.snapshot.placing import OpenPlace
@@ -101,23 +102,20 @@ class SimulatedStream:
             stream_id=STREAM,
             deployment_id=f"d-{number:04d}",
             fencing_token=number,
-            application=Artifact("job.py", "0" * 64),
-            arguments=(),
-            master="local[2]",
-            conf=conf or {},
-            py_files=(),
-            files=(),
-            packages=(),
+            version=Version(
+                application=Artifact("job.py", "0" * 64),
+                master="local[2]",
+                conf=conf or {},
+                settings=settings or AgentSettings(),
+                snapshots=snapshots,
+                on_query_failure=on_query_failure,
+            ),
             start=start or StartPlan("fresh"),
             checkpoints_uri=self.checkpoints.uri,
-            code_digest="0" * 64,
             request_id=request_id or f"r-{number}",
             requested_by="tests",
             reason="",
             created_at=self.clock.now(),
-            settings=settings or AgentSettings(),
-            snapshots=snapshots,
-            on_query_failure=on_query_failure,
         )
         HomePresence(self.home or self.checkpoints, self.clock).begin("tests")
         self.control.create_spec(spec)
@@ -286,7 +284,7 @@ class SimulatedDriver:
         self.queries: list[LogicalQuery] = []
         self.startables: list[SimulatedStartable] = []
         self._removals: list[Callable[[], None]] = []
-        self._settings = spec.settings
+        self._settings = spec.version.settings
 
     def run(self, script: Script) -> int | None:
         """Be the process from its first line to its end; its exit status, None where it was killed."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
 from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
@@ -64,7 +64,7 @@ class UpgradeStage:
     ) -> UpgradeRequest:
         """An upgrade to a script of this content."""
         values: dict[str, Any] = {"application": self.stage.script(text, "v2.py"), **(change or {})}
-        return UpgradeRequest(ChangeRequest(STREAM, **values), UpgradeTerms(**{**TERMS, **asked}))
+        return UpgradeRequest(change_request(STREAM, **values), UpgradeTerms(**{**TERMS, **asked}))
 
     def begin(self, request_id: str = "up-1", **asked: Any) -> UpgradeView:
         """Record it."""

@@ -13,9 +13,7 @@ from airflow_streamstate.controller.drivers.launching import Drivers
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.request.resolved_request import resolve_request
+from airflow_streamstate.controller.request.requests import DeployRequest, change_request, deploy_request
 from airflow_streamstate.launch.interface import Launcher, LaunchState
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol import layout
@@ -57,7 +55,7 @@ class WarmDeployer:
         context = replace(
             ControllerContext.of(self.home, self.launcher, self.clock, "tests", None), drivers=self.drivers
         )
-        resolved = replace(resolve_request(request), rehearsal_id=rehearsal_id)
+        resolved = replace(request, rehearsal_id=rehearsal_id)
         return Deployer(context, Attempts(context)).deploy(resolved, request_id, lambda _: None)
 
 
@@ -88,7 +86,7 @@ class WarmStage:
 
     def begin(self, waits_seconds: float | None = 60.0, request_id: str = "plan") -> WarmStage:
         """The rehearsal is under way; it has 100 seconds."""
-        change = ChangeRequest(STREAM, self.stage.script("v2\n", "v2.py"))
+        change = change_request(STREAM, self.stage.script("v2\n", "v2.py"))
         self.view = self.rehearsals.begin(change, request_id, deadline_seconds=100, waits_seconds=waits_seconds)
         return self
 
@@ -138,7 +136,7 @@ class WarmStage:
     @property
     def request(self) -> DeployRequest:
         """To deploy just what waits."""
-        return DeployRequest(STREAM, self.stage.script("v2\n", "v2.py"), request_id="deploy")
+        return deploy_request(STREAM, self.stage.script("v2\n", "v2.py"), request_id="deploy")
 
     def deploy(self, home: Home | None = None) -> bool | None:
         """The second version is deployed; whether it was handed over."""

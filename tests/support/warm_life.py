@@ -12,8 +12,7 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import DeployRequest, change_request, deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.launch.local import LocalLauncher
 from support.drivers import CONF, WINDOWED_COUNTS, wait_until
@@ -65,7 +64,7 @@ class Life:
 
     def wish(self, script: Path, request_id: str) -> DeployRequest:
         """To deploy it."""
-        return DeployRequest(
+        return deploy_request(
             STREAM, script, arguments=(str(self.base),), master=MASTER, conf={**CONF, **self.conf},
             request_id=request_id,
         )  # fmt: skip
@@ -84,7 +83,9 @@ class Life:
     def waits(self, version: str, text: str = COUNTS, waits_seconds: float = 300.0) -> RehearsalView:
         """Another version, rehearsed; its driver waits by now."""
         view = self.controller.plans.begin(
-            ChangeRequest(STREAM, self.script(version, text)), request_id=f"plan-{version}", waits_seconds=waits_seconds
+            change_request(STREAM, self.script(version, text)),
+            request_id=f"plan-{version}",
+            waits_seconds=waits_seconds,
         )
         report = self.controller.plans.wait(view)
         assert (report.outcome, report.verdict) == ("fits", "same"), report

@@ -44,7 +44,6 @@ from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.deploying import OnStart
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.resolved_request import resolve_request
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
@@ -109,13 +108,13 @@ class Adoptions:
             DeadlineExceededError: a running query did not meet its barrier; its log is as before.
             UnsupportedCheckpointError, DataError: the checkpoint has an unknown format, or is damaged.
         """
-        resolved = resolve_request(request.deploy)
+        deploy = request.deploy
         stream_id = request.deploy.stream_id
         control = self._home.control(stream_id, begins=True)
         places = {} if _has_gone_on(control) else request.checkpoints
         checkpoints = {name: open_foreign(self._home, uri, self._open_place) for name, uri in places.items()}
         _refuse_same(checkpoints)
-        self._context.drivers.check(adopted_spec(self._context, resolved, StartPlan(mode="fresh"), ""), 1)
+        self._context.drivers.check(adopted_spec(self._context, deploy, StartPlan(mode="fresh"), ""), 1)
         if make_way(self._home, control, self._delete):
             report(f"stream {stream_id} never ran a query: its records are removed")
         hold = take_hold(self._context, control, self._wanted(request))
@@ -132,10 +131,10 @@ class Adoptions:
             register = control.register()
             if register is None or register.value.deployment_id == ADOPTED_ID:
                 with _advising_that_the_barrier_stays(stream_id):
-                    resolved.pin(self._home.guarded)  # may outlast the lease
+                    deploy.pin(self._home.guarded)  # may outlast the lease
                     hold.confirm()
                     self._refuse_gone_on(barriers, manifest)
-                    record(hold, manifest, resolved, request_id)
+                    record(hold, manifest, deploy, request_id)
                     # Again: a controller that removed a barrier before it could see the stream does not put it back.
                     self._refuse_gone_on(barriers, manifest)
             elif control.request(request_id) is None:
@@ -149,7 +148,7 @@ class Adoptions:
             with suppress(StreamStateError):
                 hold.release()
         with _advising_that_the_barrier_stays(stream_id):
-            view = self._deployer.deploy(resolved, request_id, on_start)
+            view = self._deployer.deploy(deploy, request_id, on_start)
         return AdoptedView(**vars(view), adopted=_adopted(hold.adoption, manifest))
 
     def give_up(self, stream_id: str) -> GivenUp:

@@ -19,7 +19,8 @@ from airflow_streamstate.controller.adopt.foreign import need_position
 from airflow_streamstate.controller.adopt.holding import Hold
 from airflow_streamstate.controller.adoption_guard import refuse_stream
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
+from airflow_streamstate.controller.request.patch import beside_checkpoints
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.adoptions import Adoption
@@ -213,32 +214,33 @@ def refuse_moved(barred: Mapping[str, Barred]) -> None:
 
 
 def adopted_spec(
-    context: ControllerContext, resolved: ResolvedRequest, start: StartPlan, request_id: str
+    context: ControllerContext, request: DeployRequest, start: StartPlan, request_id: str
 ) -> DeploymentSpec:
     """The record of the adopted deployment; ``request_id``: of the deploy that follows."""
     home = context.home
-    return resolved.version.as_spec(
-        stream_id=resolved.stream_id,
+    version = request.settled(default_settings(home.home.uri))
+    return DeploymentSpec(
+        stream_id=request.stream_id,
         deployment_id=ADOPTED_ID,
         fencing_token=FIRST_TOKEN,
+        version=beside_checkpoints(version, home.checkpoints.uri),
         start=start,
         checkpoints_uri=home.checkpoints.uri,
-        default=default_settings(home.home.uri),
         request_id=request_id,
         requested_by=context.requested_by,
-        reason=resolved.reason,
+        reason=request.reason,
         created_at=context.clock.now(),
     )
 
 
-def record(hold: Hold, manifest: SnapshotManifest, resolved: ResolvedRequest, request_id: str) -> None:
+def record(hold: Hold, manifest: SnapshotManifest, request: DeployRequest, request_id: str) -> None:
     """Create the stream, stopped at the snapshot. Idempotent.
 
     ``give_up`` takes the hold first and then reads the register; here the register is written first and then the hold
     confirmed: of two calls at once at least one sees the other (Law 14).
 
     Args:
-        resolved: pinned.
+        request: its files are pinned.
         request_id: of the deploy that follows.
 
     Raises:
@@ -247,7 +249,7 @@ def record(hold: Hold, manifest: SnapshotManifest, resolved: ResolvedRequest, re
     context, control, clock = hold.context, hold.control, hold.context.clock
     start = StartPlan(mode="restore", snapshot_id=manifest.snapshot_id)
     with suppress(ObjectExistsError):
-        control.create_spec(adopted_spec(context, resolved, start, request_id))
+        control.create_spec(adopted_spec(context, request, start, request_id))
     journal = control.journal(ADOPTED_ID)
     entries = list(journal.events())
     said = [entry.event for entry in entries if isinstance(entry.event, Stopped)]

@@ -23,7 +23,6 @@ from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, SnapshotFacts
-from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.controller.wait.notifications import read_command
@@ -41,6 +40,7 @@ from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.ids import launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.terms.version import digest_of
 
 log = logging.getLogger(__name__)
 KILL_GRACE_SECONDS = 10.0

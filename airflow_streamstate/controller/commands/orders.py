@@ -20,7 +20,6 @@ from airflow_streamstate.controller.observe.observation import ENDED, NOT_ENDED,
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.silence import silent_error
 from airflow_streamstate.controller.observe.views import CommandView
-from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import ConflictError, StreamStateError
@@ -34,6 +33,7 @@ from airflow_streamstate.protocol.commands import (
     StopRequest,
 )
 from airflow_streamstate.protocol.events import Draining
+from airflow_streamstate.protocol.terms.version import digest_of
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, version_for
 
 Verb = Literal["stop", "drain", "cancel", "snapshot"]
@@ -201,7 +201,7 @@ class Orders:
                 *head,
                 mode=terms.mode,
                 rehearse=terms.rehearse,
-                discard_state=terms.discard_state,
+                allow_state_loss=terms.allow_state_loss,
                 batches_by_at=batches_by_at,
                 on_deadline=terms.on_deadline,
                 flush_within_seconds=terms.flush_within_seconds,

@@ -27,7 +27,6 @@ from airflow_streamstate.controller.observe.health import beats_of
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
-from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.controller.wait.watching import Watching
@@ -35,7 +34,8 @@ from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError,
 from airflow_streamstate.protocol.codec import fields_json
 from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, SnapshotRequest, SnapshotTerms
 from airflow_streamstate.protocol.events import Ignored, SnapshotReady
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS, RequestRecord, SnapshotWish
+from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
+from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS, digest_of
 from airflow_streamstate.snapshot.placing import no_snapshots
 from airflow_streamstate.snapshot.requested import requested_snapshot
 
@@ -172,7 +172,7 @@ def _is_before_the_first_commit(seen: Observation) -> bool:
 
 
 def _timeout(seen: Observation) -> timedelta:
-    return timedelta(seconds=seen.spec.settings.snapshot_request_timeout_seconds)
+    return timedelta(seconds=seen.spec.version.settings.snapshot_request_timeout_seconds)
 
 
 class SnapshotRequests:
@@ -207,7 +207,7 @@ class SnapshotRequests:
         decision = decide_order(seen, "snapshot", request_id)
         if isinstance(decision, Refused):
             raise decision.error
-        if seen.spec.snapshots == NO_SNAPSHOTS:
+        if seen.spec.version.snapshots == NO_SNAPSHOTS:
             raise no_snapshots(seen.deployment_id)
         command_id = asking_command_id(stream_id, request_id, seen.deployment_id, seen.attempt)
         request = self._request_now(terms, reason, expires_in_seconds)
@@ -274,7 +274,7 @@ class SnapshotRequests:
     def _give(
         self, control: StreamControl, seen: Observation, request_id: str, request: SnapshotWish, ask: Ask
     ) -> CommandView:
-        settings = seen.spec.settings
+        settings = seen.spec.version.settings
         command = SnapshotRequest(
             command_id=ask.command_id,
             stream_id=seen.stream_id,

@@ -16,7 +16,6 @@ from airflow_streamstate.controller.observe.observation import Observation, pend
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
 from airflow_streamstate.controller.observe.repeating import describe_foreseen
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
@@ -28,6 +27,7 @@ from airflow_streamstate.protocol.ids import attempt_of, launch_key_for
 from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.restarts import Restarts
+from airflow_streamstate.protocol.terms.version import digest_of
 
 _RESUME_DIGEST = digest_of({"verb": "resume"})
 HUNG_GRACE_SECONDS = 5.0

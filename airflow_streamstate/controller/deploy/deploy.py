@@ -9,7 +9,7 @@ from airflow_streamstate.controller.deploy.attempts import Attempts, someone_was
 from airflow_streamstate.controller.deploy.deploying import Deploying, OnStart, taken
 from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.resolved_request import ResolvedRequest
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.notifications import retire_commands
@@ -27,7 +27,7 @@ class Deployer:
 
     def deploy(
         self,
-        resolved: ResolvedRequest,
+        request: DeployRequest,
         request_id: str,
         on_start: OnStart,
         *,
@@ -35,12 +35,12 @@ class Deployer:
         until_finished: bool = False,
     ) -> DeploymentView:
         """As ``Controller.deploy``; ``upgrade_id``: the upgrade that this is a step of."""
-        control = self._context.home.control(resolved.stream_id, begins=True)
+        control = self._context.home.control(request.stream_id, begins=True)
         _ = self._context.home.checkpoints  # raises where they cannot be opened, before anything is written
         for _try in range(TRIES):
             record = control.request(request_id)
             if record is not None:
-                check_same_request(record, resolved.digest)
+                check_same_request(record, request.digest)
             stored = control.register_or_lost()
             register = None if stored is None else stored.value
             decision = decide_request(record, register, request_id, self._context.clock.now())
@@ -49,10 +49,10 @@ class Deployer:
             if upgrade_id is not None or isinstance(decision, Begin):
                 refuse_during_upgrade(control, register, upgrade_id)
             if isinstance(decision, Became):
-                return self._became(control, decision.deployment_id, request_id, resolved.rehearsal_id, until_finished)
-            refuse_retired(register, revives=resolved.request.revives)
+                return self._became(control, decision.deployment_id, request_id, request.rehearsal_id, until_finished)
+            refuse_retired(register, revive=request.terms.revive)
             try:
-                deploying = Deploying(self._context, self._attempts, control, resolved, request_id, decision)
+                deploying = Deploying(self._context, self._attempts, control, request, request_id, decision)
                 return deploying.run(stored, on_start)
             except VersionConflictError:
                 continue

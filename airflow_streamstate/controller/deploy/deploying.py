@@ -46,9 +46,8 @@ from airflow_streamstate.controller.deploy.takeover import (
 from airflow_streamstate.controller.observe.observation import Observation, pending_drain
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, in_working_folder
-from airflow_streamstate.controller.request.version import Version
+from airflow_streamstate.controller.request.patch import beside_checkpoints, in_working_folder
+from airflow_streamstate.controller.request.requests import Change, DeployRequest
 from airflow_streamstate.controller.wait.notifications import retire_commands
 from airflow_streamstate.errors import (
     ConflictError,
@@ -72,7 +71,7 @@ log = logging.getLogger(__name__)
 OnStart = Callable[[DeploymentView], None]
 
 
-def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tuple[str, ...]:
+def refuse_sent_once(request: Change, manifest: SnapshotManifest) -> tuple[str, ...]:
     """Check that no query goes on from an offset of a source that sends each row once.
 
     Returns:
@@ -83,11 +82,11 @@ def refuse_sent_once(request: DeployRequest, manifest: SnapshotManifest) -> tupl
     """
     notes = []
     for name, query in sorted(manifest.queries.items()):
-        lines = request.offsets.get(name, query.position.end_offsets)
+        lines = request.terms.offsets.get(name, query.position.end_offsets)
         found = sending_once(query.identities, lines, known_sources().connectors)
         if not found:
             continue
-        if name not in request.accept_lost_input:
+        if name not in request.terms.accept_lost_input:
             raise InputLostError(
                 "a source of this query cannot be read again, so no start can go on from its offset",
                 query_name=name,
@@ -143,7 +142,7 @@ def refuse_to_fall_back(
         ConflictError: ``seen``, the predecessor, was started fresh and ran no query, but the stream had a position
             before it.
     """
-    if request.start == "fresh" or end is None or end.queries:
+    if request.terms.start == "fresh" or end is None or end.queries:
         return
     found = left_behind(control, seen)
     if seen is None or found is None:
@@ -176,7 +175,7 @@ class Deploying:
         context: ControllerContext,
         attempts: Attempts,
         control: StreamControl,
-        resolved: ResolvedRequest,
+        request: DeployRequest,
         request_id: str,
         begin: Begin,
     ) -> None:
@@ -185,8 +184,8 @@ class Deploying:
         self._home = context.home
         self._clock = context.clock
         self._control = control
-        self._resolved = resolved
-        self._request = resolved.request
+        self._request = request
+        self._version = request.settled(default_settings(context.home.home.uri))
         self._request_id = request_id
         self._begin = begin
         self._wanted = self._spec(StartPlan(mode="fresh"))  # for all that does not depend on the start
@@ -204,25 +203,26 @@ class Deploying:
             StreamStateError: as ``Controller.deploy``.
         """
         predecessor = self._observe_predecessor(stored)
-        self._resolved = in_working_folder(self._resolved, None if predecessor is None else predecessor.spec)
+        before = None if predecessor is None else predecessor.spec.version
+        self._version = in_working_folder(self._version, before)
         self._wanted = self._spec(StartPlan(mode="fresh"))
-        if predecessor is not None and self._request.start != "fresh":
+        if predecessor is not None and self._request.terms.start != "fresh":
             self._home.check_place(predecessor.spec)
             if not self._undoes:
                 refuse_spark(self._home, self._control, self._context.drivers, self._wanted, predecessor)
         end = self._decide_end(predecessor)
         # All refusals that can be known by now come before the first record.
         kept = self._kept_end(end)
-        if predecessor is not None and self._request.start != "fresh":
-            refuse_old_end(predecessor, kept, self._request.max_snapshot_age_seconds, self._clock.now())
-        if end is None or kept is not None or self._request.start == "fresh":
+        if predecessor is not None and self._request.terms.start != "fresh":
+            refuse_old_end(predecessor, kept, self._request.terms.max_snapshot_age_seconds, self._clock.now())
+        if end is None or kept is not None or self._request.terms.start == "fresh":
             self._decide_start(predecessor, self._beginning_of(predecessor, kept))
         self._context.drivers.check(self._wanted, 1)
         self._refuse_left_checkpoints(stored)
         place = self._context.drivers.place_note(self._wanted)
         self._home.begin(self._context.requested_by, has_stream=stored is not None)
-        self._home.places.claim(self._control, self._wanted.snapshots)
-        self._resolved.pin(self._home.guarded)
+        self._home.places.claim(self._control, self._wanted.version.snapshots)
+        self._request.pin(self._home.guarded)
         self._context.drivers.check_pinned(self._wanted)
         self._record()
         stored = self._intend(stored)
@@ -237,13 +237,13 @@ class Deploying:
             self._withdraw_intent(self._held or stored)
             raise
         spec = self._create_spec(start.plan)
-        before = None if predecessor is None else Version.of(predecessor.spec)
-        start = replace(start, notes=(*start.notes, *self._resolved.notes(before)))
+        notes = replace(self._request, version=self._version).notes(before)
+        start = replace(start, notes=(*start.notes, *notes))
         if place:
             start = replace(start, notes=(*start.notes, place))
         on_start(DeploymentView(spec.stream_id, spec.deployment_id, 1, "launching", spec.start, start.notes))
-        if self._request.alert_rules:
-            AlertBook(self._control, self._context.requested_by).change_rules(self._request.alert_rules)
+        if self._request.stream.alert_rules:
+            AlertBook(self._control, self._context.requested_by).change_rules(self._request.stream.alert_rules)
         self._update(
             stored,
             fencing_token=self._begin.fencing_token,
@@ -254,18 +254,18 @@ class Deploying:
             attempt_accepts_hazards=False,
             intent=None,
             retirement=None,
-            restart_policy=stored.value.restart_policy.changed(self._request.restart_policy),
-            ownership=stored.value.ownership.changed(self._request.owner, self._request.labels),
+            restart_policy=stored.value.restart_policy.changed(self._request.stream.restart_policy),
+            ownership=stored.value.ownership.changed(self._request.stream.owner, self._request.stream.labels),
             retention=self._retention_after(stored.value),
             restarts=None,
         )
         if predecessor is not None:
             retire_commands(self._control, predecessor.deployment_id)
-        self._context.drivers.start(self._control, spec, 1, self._resolved.rehearsal_id)
+        self._context.drivers.start(self._control, spec, 1, self._request.rehearsal_id)
         return self._attempts.view(spec.stream_id, spec.deployment_id, start.notes)
 
     def _retention_after(self, register: StreamRegister) -> RetentionPolicy | None:
-        asked = self._request.retention
+        asked = self._request.stream.retention
         return register.retention if asked is None else RetentionPolicy.of(asked)
 
     def _observe_predecessor(self, stored: Stored[StreamRegister] | None) -> Observation | None:
@@ -292,7 +292,9 @@ class Deploying:
             raise decision.error
         unexpected = decide_expected_snapshot(self._request, predecessor.deployment_id, decision.snapshot_id)
         if unexpected is not None:
-            self._control.need_manifest(str(self._request.snapshot_id))  # raises where that snapshot does not exist
+            self._control.need_manifest(
+                str(self._request.terms.snapshot_id)
+            )  # raises where that snapshot does not exist
             raise unexpected.error
         return decision
 
@@ -309,11 +311,11 @@ class Deploying:
         decision = decide_elsewhere(self._home, self._request, predecessor_id, manifest, carried)
         if isinstance(decision, Refused):
             raise decision.error
-        if self._resolved.returns is not None and predecessor_id is not None:
-            decision = replace(decision, plan=marked(decision.plan, self._resolved.returns, predecessor_id))
+        if self._request.returns is not None and predecessor_id is not None:
+            decision = replace(decision, plan=marked(decision.plan, self._request.returns, predecessor_id))
         before = None if predecessor is None else predecessor.spec.start
-        decision = renaming(decision, before, self._request.renamed_queries, manifest)
-        decision = moving(decision, self._request.moved_sources, manifest)
+        decision = renaming(decision, before, self._request.terms.rename_queries, manifest)
+        decision = moving(decision, self._request.terms.move_sources, manifest)
         if manifest is not None and decision.plan.snapshot_id is not None:
             lost = () if predecessor is None else lost_with_start(self._home, self._control, predecessor, manifest)
             once = refuse_sent_once(self._request, manifest)
@@ -334,7 +336,7 @@ class Deploying:
             request_id=self._request_id,
             stream_id=self._control.stream_id,
             verb="deploy",
-            request_digest=self._resolved.digest,
+            request_digest=self._request.digest,
             deployment_id=self._begin.deployment_id,
             write_id=self._clock.new_uuid(),
             created_at=self._clock.now(),
@@ -391,7 +393,7 @@ class Deploying:
         """The snapshot at the predecessor's end, taken now if it is missing (1a.9)."""
         if predecessor is None or end is None or kept is not None:
             return stored, kept
-        self._context.endings.prove(self._control, predecessor, assume_dead=self._request.assume_dead)
+        self._context.endings.prove(self._control, predecessor, assume_dead=self._request.terms.assume_dead)
         # The proof may have outlasted the intent: write it again, which fails where another writer moved the register.
         held = self._held = self._intend(stored)
 
@@ -409,7 +411,7 @@ class Deploying:
                 "another writer moved the stream", stream_id=predecessor.stream_id
             )
 
-        if self._request.start == "fresh":
+        if self._request.terms.start == "fresh":
             with contextlib.suppress(DataError):  # a fresh start needs nothing of a damaged log
                 checkpoints = built_checkpoints(self._home, predecessor)
                 fence(checkpoints, predecessor, self._request_id, self._clock, still_ours)
@@ -423,20 +425,20 @@ class Deploying:
             predecessor,
             end.snapshot_id,
             self._request_id,
-            may_discard=self._request.discard_state,
+            may_discard=self._request.terms.allow_state_loss,
             still_ours=still_ours,
-            kept_at=self._wanted.snapshots,
+            kept_at=self._wanted.version.snapshots,
         )
         return held, manifest
 
     @property
     def _undoes(self) -> bool:
         """Whether it goes back to an older snapshot and undoes later output."""
-        return self._resolved.returns is not None and self._resolved.returns.undoes
+        return self._request.returns is not None and self._request.returns.undoes
 
     def _beginning_of(self, predecessor: Observation | None, end: SnapshotManifest | None) -> SnapshotManifest | None:
         """The snapshot to start from: the predecessor's beginning for a rollback to it, else its end."""
-        returns = self._resolved.returns
+        returns = self._request.returns
         if returns is None or predecessor is None:
             return end
         beginning = self._control.need_manifest(returns.snapshot_id)
@@ -445,13 +447,14 @@ class Deploying:
         return beginning
 
     def _spec(self, start: StartPlan) -> DeploymentSpec:
-        return self._resolved.version.as_spec(
+        checkpoints_uri = self._home.checkpoints.uri
+        return DeploymentSpec(
             stream_id=self._control.stream_id,
             deployment_id=self._begin.deployment_id,
             fencing_token=self._begin.fencing_token,
+            version=beside_checkpoints(self._version, checkpoints_uri),
             start=start,
-            checkpoints_uri=self._home.checkpoints.uri,
-            default=default_settings(self._home.home.uri),
+            checkpoints_uri=checkpoints_uri,
             request_id=self._request_id,
             requested_by=self._context.requested_by,
             reason=self._request.reason,

@@ -9,7 +9,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.deploy.takeover import StillOurs, built_checkpoints, fence, take_over
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.controller.request.resolved_request import Return
+from airflow_streamstate.controller.request.requests import Return
 from airflow_streamstate.errors import ConflictError, DataError, SnapshotNotFoundError
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.records import StartPlan

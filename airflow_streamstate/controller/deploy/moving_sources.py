@@ -56,7 +56,7 @@ def moving(start: Start, asked: Mapping[str, str], manifest: SnapshotManifest | 
             )
         if any(at_old.values()):
             moves[old] = new
-    return start if not moves else replace(start, plan=replace(start.plan, moved_sources=moves))
+    return start if not moves else replace(start, plan=replace(start.plan, move_sources=moves))
 
 
 def _places(query: QuerySnapshot) -> list[str]:

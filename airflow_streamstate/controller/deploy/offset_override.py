@@ -29,9 +29,9 @@ def decide_elsewhere(
     carried: Collection[str],
 ) -> Start | Refused:
     """How a deployment starts at the offsets of the request; without any, as ``decide.decide_start``."""
-    if not request.begins_elsewhere or predecessor_id is None or manifest is None or not manifest.queries:
+    if not request.terms.begins_elsewhere or predecessor_id is None or manifest is None or not manifest.queries:
         return decide_start(request, predecessor_id, manifest, carried)
-    plain = replace(request, start=None, offsets={}, begins_at=None)
+    plain = replace(request, terms=replace(request.terms, start=None, offsets={}, begins_at=None))
     decision = decide_start(plain, predecessor_id, manifest, carried)
     if isinstance(decision, Refused):
         return decision
@@ -42,15 +42,15 @@ def decide_elsewhere(
     plan = replace(
         decision.plan,
         mode="seed",
-        offsets={name: tuple(lines) for name, lines in request.offsets.items()},
-        begins_at=request.begins_at,
-        accept_repeated_input=request.accept_repeated_input,
+        offsets={name: tuple(lines) for name, lines in request.terms.offsets.items()},
+        begins_at=request.terms.begins_at,
+        accept_repeated_input=request.terms.accept_repeated_input,
     )
     return Start(plan, (*decision.notes, *notes))
 
 
 def _checked(home: Home, request: DeployRequest, manifest: SnapshotManifest) -> tuple[str, ...]:
-    names = sorted(request.offsets or [name for name, known in manifest.queries.items() if _has_begun(known)])
+    names = sorted(request.terms.offsets or [name for name, known in manifest.queries.items() if _has_begun(known)])
     notes = []
     for name in names:
         known = manifest.queries.get(name)
@@ -62,12 +62,12 @@ def _checked(home: Home, request: DeployRequest, manifest: SnapshotManifest) -> 
                 queries=sorted(manifest.queries),
                 next_step="Name a query of the snapshot that has committed a batch.",
             )
-        _check_snapshot(name, known, manifest, discard_state=request.discard_state)
-        if request.begins_at is not None:
-            at = format_time(request.begins_at)
+        _check_snapshot(name, known, manifest, allow_state_loss=request.terms.allow_state_loss)
+        if request.terms.begins_at is not None:
+            at = format_time(request.terms.begins_at)
             notes.append(f"query {name} begins with the input since {at}: its sources are asked for it")
         else:
-            moves = _moves(home, name, known, manifest, request.offsets[name])
+            moves = _moves(home, name, known, manifest, request.terms.offsets[name])
             _need_consent(name, moves, request)
             notes += [f"query {name}, source {words}" for words in describe(moves)]
     return tuple(notes)
@@ -77,7 +77,7 @@ def _has_begun(known: QuerySnapshot) -> bool:
     return known.position.batch_id is not None
 
 
-def _check_snapshot(name: str, known: QuerySnapshot, manifest: SnapshotManifest, *, discard_state: bool) -> None:
+def _check_snapshot(name: str, known: QuerySnapshot, manifest: SnapshotManifest, *, allow_state_loss: bool) -> None:
     planned = known.position.planned_batch_id
     facts = {"query_name": name, "snapshot_id": manifest.snapshot_id}
     if planned is not None:
@@ -93,7 +93,7 @@ def _check_snapshot(name: str, known: QuerySnapshot, manifest: SnapshotManifest,
             **facts,
             next_step="Let it commit another batch.",
         )
-    if not known.drained and not discard_state and any(entry.path.startswith("state/") for entry in known.files):
+    if not known.drained and not allow_state_loss and any(entry.path.startswith("state/") for entry in known.files):
         raise IncompatibleUpgradeError(
             "this query has state, which a seed would drop: it belongs to the offsets that it was built from",
             **facts,
@@ -151,7 +151,7 @@ def _check_offset(name: str, identity: SourceIdentity, stood_at: str, given: str
 
 
 def _need_consent(name: str, moves: Sequence[SourceMove], request: DeployRequest) -> None:
-    if missing := consent_missing(name, moves, request.accept_lost_input, request.accept_repeated_input):
+    if missing := consent_missing(name, moves, request.terms.accept_lost_input, request.terms.accept_repeated_input):
         raise IncompatibleUpgradeError(
             "a start there skips input or reads input again, and that was not accepted",
             query_name=name,

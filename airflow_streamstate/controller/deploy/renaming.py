@@ -29,7 +29,7 @@ def renaming(
     """
     if manifest is None or start.plan.snapshot_id is None:
         return start
-    known = {} if before is None else before.renamed_queries
+    known = {} if before is None else before.rename_queries
     names = {old: new for old, new in known.items() if old in manifest.queries}
     for given, new in sorted(asked.items()):
         old = _known(given, names, manifest)
@@ -55,7 +55,7 @@ def renaming(
             )
         if new != old:
             names[old] = new
-    return start if not names else replace(start, plan=replace(start.plan, renamed_queries=names))
+    return start if not names else replace(start, plan=replace(start.plan, rename_queries=names))
 
 
 def _known(name: str, names: Mapping[str, str], manifest: SnapshotManifest) -> str | None:

@@ -18,13 +18,13 @@ from airflow_streamstate.controller.idempotency import check_same_request, reque
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
-from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.terms.version import digest_of
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 
 _NAMESPACE = uuid.UUID("c2b0f1de-5f8e-5b5a-8a55-0d7d2f0f6f1c")

@@ -85,7 +85,7 @@ def take_over(
         queries=queries,
         spark_version=newest_spark((written_by(control, seen, checkpoints), *carried)),
         places=home.places,
-        kept_at=seen.spec.snapshots if kept_at is None else kept_at,
+        kept_at=seen.spec.version.snapshots if kept_at is None else kept_at,
     )
 
 

@@ -32,7 +32,8 @@ from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.launch.submit_options import SubmitOptions
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_rehearsal_id, launch_key_for
-from airflow_streamstate.protocol.records import Artifact, Claim, DeploymentSpec, LaunchRecord
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord
+from airflow_streamstate.protocol.terms.version import Artifact
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.retry import Retry
 from airflow_streamstate.snapshot.placing import uri_of
@@ -176,7 +177,7 @@ class Drivers:
         secrets = self._resolved(spec)
 
         def place(artifact: Artifact, folder: Path) -> None:
-            if artifact == spec.application:
+            if artifact == spec.version.application:
                 _place_nothing(artifact, folder)
             else:
                 _make(folder)
@@ -231,13 +232,13 @@ class Drivers:
         checkpoints = self._home.checkpoints
         if not isinstance(checkpoints, LocalStore):
             return ""
-        if spec.launcher is not None:
+        if spec.version.launcher is not None:
             return (
                 f"checkpoints lie in a folder of this machine ({checkpoints.root}), and drivers run where"
-                f" {spec.launcher.name} starts them: they must see the same folder at the same path"
+                f" {spec.version.launcher.name} starts them: they must see the same folder at the same path"
             )
         connection = self._connection(spec)
-        return own_disk_note(connection.master if connection is not None else spec.master, checkpoints.root)
+        return own_disk_note(connection.master if connection is not None else spec.version.master, checkpoints.root)
 
     def close(self, control: StreamControl, deployment_id: str, attempt: int, reason: str) -> bool:
         """Claim an attempt without a driver, so that a launch still under way finds it claimed and stops.
@@ -305,16 +306,16 @@ class Drivers:
             return artifact.name
 
         options = dict(place_of_launch.options)
-        if spec.launcher is not None and spec.launcher.python_env is not None:
-            options[PYTHON_ENV] = code(spec.launcher.python_env, "env")
+        if spec.version.launcher is not None and spec.version.launcher.python_env is not None:
+            options[PYTHON_ENV] = code(spec.version.launcher.python_env, "env")
 
         request = LaunchRequest(
             launch_key=launch_key,
-            application=code(spec.application, ""),
-            modules=tuple(map(module, spec.modules)),
-            working_folder=spec.working_folder or None,
+            application=code(spec.version.application, ""),
+            modules=tuple(map(module, spec.version.modules)),
+            working_folder=spec.version.working_folder or None,
             arguments=secrets.arguments,
-            master=spec.master or self._default_master(spec),
+            master=spec.version.master or self._default_master(spec),
             # Written to a file for its owner alone, since it holds secrets; the deployment's own settings win.
             conf=secrets.conf if reach is None else {**reach.conf, **reach.secret_conf, **secrets.conf},
             environment={
@@ -324,10 +325,10 @@ class Drivers:
                 **(connection.environment if connection is not None else {}),
                 **secrets.environment,
             },
-            py_files=tuple(code(artifact, "py-files") for artifact in spec.py_files),
-            files=tuple(code(artifact, "files") for artifact in spec.files),
-            packages=spec.packages,
-            jars=tuple(jar if isinstance(jar, str) else code(jar, "jars") for jar in spec.jars),
+            py_files=tuple(code(artifact, "py-files") for artifact in spec.version.py_files),
+            files=tuple(code(artifact, "files") for artifact in spec.version.files),
+            packages=spec.version.packages,
+            jars=tuple(jar if isinstance(jar, str) else code(jar, "jars") for jar in spec.version.jars),
             driver_config={**self._driver_config(spec, attempt), "secrets": list(secrets.values)},
             folder=str(folder),
             log_path=place_of_launch.log_path,
@@ -335,7 +336,7 @@ class Drivers:
             needs_s3=checkpoints.uri.startswith("s3://"),
             spark_submit=connection.spark_submit if connection is not None else None,
             # A rehearsal runs the script by streamstate's runner, under which ``attach()`` does nothing.
-            attaches=spec.attaches and not is_rehearsal_id(spec.deployment_id),
+            attaches=spec.version.attaches and not is_rehearsal_id(spec.deployment_id),
             launcher=place_of_launch.launcher,
             scope=place_of_launch.scope,
             options=options,
@@ -354,18 +355,18 @@ class Drivers:
 
     def _check_stores(self, spec: DeploymentSpec) -> None:
         """The driver is given what reaches these stores."""
-        for uri in (*filter(None, [uri_of(spec.snapshots)]), *spec.mirrors):
+        for uri in (*filter(None, [uri_of(spec.version.snapshots)]), *spec.version.mirrors):
             self._home.check_store(uri, stream_id=spec.stream_id)
 
     def _of_environment(self, spec: DeploymentSpec) -> dict[str, str]:
         """The variables by which this process reaches the stores of the deployment, for a driver on this machine."""
-        if spec.launcher is not None and spec.launcher.name != LOCAL:
+        if spec.version.launcher is not None and spec.version.launcher.name != LOCAL:
             return {}
-        uris = (self._home.home.uri, self._home.checkpoints.uri, spec.snapshots, *spec.mirrors)
+        uris = (self._home.home.uri, self._home.checkpoints.uri, spec.version.snapshots, *spec.version.mirrors)
         return self._home.config.options.of_environment(uris, os.environ)
 
     def _default_master(self, spec: DeploymentSpec) -> str:
-        return "" if spec.launcher is None else self._launcher.named(spec.launcher.name).default_master
+        return "" if spec.version.launcher is None else self._launcher.named(spec.version.launcher.name).default_master
 
     def _launch_folder(self, spec: DeploymentSpec, launch_key: str) -> Path:
         return self._home.launch_path(layout.launch_folder(spec.stream_id, spec.deployment_id, launch_key))
@@ -373,7 +374,7 @@ class Drivers:
     def _driver_config(self, spec: DeploymentSpec, attempt: int) -> dict[str, object]:
         """What ``driver.config`` reads; the launcher adds launch key, application and arguments."""
         elsewhere: dict[str, object] = {}
-        if spec.launcher is not None:
+        if spec.version.launcher is not None:
             elsewhere = {"home_id": self._home.identity or None, "has_witness": self._needs_witness}
         return {
             **elsewhere,
@@ -382,7 +383,7 @@ class Drivers:
             "stream_id": spec.stream_id,
             "deployment_id": spec.deployment_id,
             "attempt": attempt,
-            "script_path": spec.script_path or None,
+            "script_path": spec.version.script_path or None,
             **self._home.config.options.settings(),
         }
 
@@ -393,21 +394,21 @@ class Drivers:
         return isinstance(checkpoints, LocalStore) and checkpoints is not self._home.home
 
     def _leave_witness(self, spec: DeploymentSpec) -> None:
-        if spec.launcher is not None and self._needs_witness:
+        if spec.version.launcher is not None and self._needs_witness:
             with suppress(ObjectExistsError):
                 self._home.checkpoints.create(layout.witness_key(spec.stream_id, spec.deployment_id), b"{}\n")
 
     def _connection(self, spec: DeploymentSpec) -> SparkConnection | None:
-        if spec.spark_conn_id is None:
+        if spec.version.spark_conn_id is None:
             return None
-        self._home.config.allowed.check_spark_connection(spec.spark_conn_id, stream_id=spec.stream_id)
+        self._home.config.allowed.check_spark_connection(spec.version.spark_conn_id, stream_id=spec.stream_id)
         if self._spark_connections is None:
             raise InvalidRequestError(
                 "this deployment is launched through an Airflow connection, which only Airflow can look up",
-                spark_conn_id=spec.spark_conn_id,
+                spark_conn_id=spec.version.spark_conn_id,
                 next_step="Run this from Airflow, or deploy with a master instead.",
             )
-        return self._spark_connections(spec.spark_conn_id)
+        return self._spark_connections(spec.version.spark_conn_id)
 
 
 def _place_nothing(artifact: Artifact, folder: Path) -> None:

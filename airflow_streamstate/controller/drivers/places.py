@@ -12,7 +12,8 @@ from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchPlac
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_id, is_rehearsal_id, launch_key_for
-from airflow_streamstate.protocol.records import DeploymentSpec, LauncherChoice, LaunchRecord
+from airflow_streamstate.protocol.records import DeploymentSpec, LaunchRecord
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 
 ATTEMPT = 1
 """A rehearsal has one driver."""
@@ -35,7 +36,7 @@ class DriverPlaces:
             InvalidRequestError: the reader of the home allows no driver there.
             DataError, UnavailableError, StoreRefusedError: as ``Home.identity``.
         """
-        launcher = spec.launcher or LauncherChoice(LOCAL)
+        launcher = spec.version.launcher or LauncherChoice(LOCAL)
         self._check_allowed(spec, launcher)
         owner_id = check_id(owner_id or spec.deployment_id, "deployment id")
         check_id(launch_key, "launch key")

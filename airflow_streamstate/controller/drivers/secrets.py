@@ -60,12 +60,12 @@ def resolve(spec: DeploymentSpec, look_up: LookUp, allowed: Allowed, keys: Signi
         return found[text]
 
     arguments = []
-    for at, argument in enumerate(spec.arguments):
+    for at, argument in enumerate(spec.version.arguments):
         name, text = split_argument(argument)
         arguments.append(name + value_of(text, f"argument {at + 1}"))
-    conf = {name: value_of(text, name) for name, text in spec.conf.items()}
-    secret_names = [name for name, text in spec.conf.items() if conf[name] != text]
-    environment = {name: value_of(text, name) for name, text in spec.environment.items()}
+    conf = {name: value_of(text, name) for name, text in spec.version.conf.items()}
+    secret_names = [name for name, text in spec.version.conf.items() if conf[name] != text]
+    environment = {name: value_of(text, name) for name, text in spec.version.environment.items()}
     return Resolved(tuple(arguments), _with_redaction(conf, secret_names), environment, tuple(sorted(secret)))
 
 
@@ -81,8 +81,10 @@ def _refuse_key(keys: SigningKeys | None, value: str, where: str) -> None:
 
 def has_references(spec: DeploymentSpec) -> bool:
     """Whether the record of a deployment refers to any secret."""
-    arguments = (split_argument(argument)[1] for argument in spec.arguments)
-    return any(is_reference(text) for text in (*arguments, *spec.conf.values(), *spec.environment.values()))
+    arguments = (split_argument(argument)[1] for argument in spec.version.arguments)
+    return any(
+        is_reference(text) for text in (*arguments, *spec.version.conf.values(), *spec.version.environment.values())
+    )
 
 
 def environment_secrets(environ: Mapping[str, str]) -> LookUp:

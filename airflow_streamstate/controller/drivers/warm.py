@@ -22,10 +22,6 @@ from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, Rehears
 
 MARGIN_SECONDS = 5.0
 """A driver gets no attempt in the last seconds of its wait: it may be about to end."""
-_RUNS = (
-    "application", "arguments", "master", "conf", "modules", "py_files", "files", "packages", "jars", "spark_conn_id",
-    "environment", "checkpoints_uri", "script_path", "working_folder", "launcher",
-)  # fmt: skip
 
 
 def is_to_wait(rehearsal: Rehearsal, verdict: RehearsalVerdict | None, now: datetime) -> bool:
@@ -139,4 +135,9 @@ def _runs_the_same(control: StreamControl, spec: DeploymentSpec, rehearsal_id: s
         rehearsed = control.spec(rehearsal_id)
     except DeploymentNotFoundError:
         return False
-    return all(getattr(rehearsed, name) == getattr(spec, name) for name in _RUNS)
+    return _what_runs(rehearsed) == _what_runs(spec)
+
+
+def _what_runs(spec: DeploymentSpec) -> tuple[str, ...]:
+    version = spec.version
+    return version.code_digest, version.script_path, version.working_folder, spec.checkpoints_uri

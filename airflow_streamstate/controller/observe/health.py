@@ -185,7 +185,7 @@ def _script_may_end(seen: Observation, ended: frozenset[str]) -> bool:
         return False
     moments = [event.at for event in seen.of_kind(QueryStarted)]
     moments += [query.committed_at for query in beat.queries.values() if query.committed_at is not None]
-    return (beat.at - max(moments)).total_seconds() <= seen.spec.settings.exit_grace_seconds
+    return (beat.at - max(moments)).total_seconds() <= seen.spec.version.settings.exit_grace_seconds
 
 
 def _least_batch_seconds(
@@ -292,7 +292,7 @@ def _not_begun(seen: Observation, handover: SnapshotManifest | None) -> str:
         return f"query {silent} has not run yet"
     unstarted = sorted(known - set(started))
     newest = max(event.at for event in seen.of_kind(QueryStarted))
-    if unstarted and (beat.at - newest).total_seconds() <= seen.spec.settings.exit_grace_seconds:
+    if unstarted and (beat.at - newest).total_seconds() <= seen.spec.version.settings.exit_grace_seconds:
         return f"query {unstarted[0]} is not started yet"
     return ""
 

@@ -231,7 +231,7 @@ class Observation:
     def has_old_heartbeat(self) -> bool:
         """Whether the last heartbeat of this attempt is so old that nothing it says holds now."""
         age_seconds = self.heartbeat_age_seconds
-        return age_seconds is not None and age_seconds > self.spec.settings.lost_after_seconds
+        return age_seconds is not None and age_seconds > self.spec.version.settings.lost_after_seconds
 
     @property
     def silent_since_at(self) -> datetime:
@@ -268,7 +268,7 @@ def with_believed_end(seen: Observation, watched_seconds: float) -> Observation:
         seen = replace(seen, launch_status=status)
     if not status.reported_end:
         return seen
-    limit_seconds = seen.spec.settings.lost_after_seconds
+    limit_seconds = seen.spec.version.settings.lost_after_seconds
     age_seconds = (seen.observed_at - seen.silent_since_at).total_seconds()
     if watched_seconds <= limit_seconds and age_seconds <= limit_seconds + CLOCKS_DIFFER_SECONDS:
         return seen
@@ -398,4 +398,4 @@ def _is_running(seen: Observation) -> bool:
 
 
 def _is_silent(seen: Observation) -> bool:
-    return (seen.observed_at - seen.silent_since_at).total_seconds() > seen.spec.settings.lost_after_seconds
+    return (seen.observed_at - seen.silent_since_at).total_seconds() > seen.spec.version.settings.lost_after_seconds

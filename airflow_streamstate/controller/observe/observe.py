@@ -313,5 +313,5 @@ class Observer:
 
 def _nowhere(spec: DeploymentSpec, attempt: int, reason: str) -> LaunchHandle:
     """Without a place it cannot be asked, so it is unknown: neither running, nor without a launch."""
-    launcher = LOCAL if spec.launcher is None else spec.launcher.name
+    launcher = LOCAL if spec.version.launcher is None else spec.version.launcher.name
     return LaunchHandle(launcher, launch_key_for(spec.deployment_id, attempt), data={}, refused=reason)

@@ -63,7 +63,7 @@ def compare_plans(
         if before is not None:  # its start was refused
             recorded[name] = before
     old = {name: _with_kept_state(home, rehearsal, name, plan) for name, plan in recorded.items()}
-    old = moved_plans(old, rehearsal.moved_sources)
+    old = moved_plans(old, rehearsal.move_sources)
     new = recorded_plans(control, rehearsal.rehearsal_id)
     unplanned = _unplanned(control, rehearsal.deployment_id, old)
     found = compare_deployments(
@@ -109,7 +109,7 @@ def brought_by(control: StreamControl, deployment_id: str) -> tuple[str, ...]:
         spec = control.spec(deployment_id)
     except (DeploymentNotFoundError, DataError):
         return ()
-    return brought_names(spec.packages, spec.jar_names, spec.conf)
+    return brought_names(spec.version.packages, spec.version.jar_names, spec.version.conf)
 
 
 def known_bad(brought: tuple[str, ...], spark_version: str) -> tuple[str, ...]:

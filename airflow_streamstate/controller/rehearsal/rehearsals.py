@@ -43,8 +43,8 @@ from airflow_streamstate.controller.rehearsal.planning import (
     current_plans,
     known_bad,
 )
-from airflow_streamstate.controller.request.changes import Change
-from airflow_streamstate.controller.request.version import Version
+from airflow_streamstate.controller.request.patch import beside_checkpoints
+from airflow_streamstate.controller.request.requests import Change
 from airflow_streamstate.controller.scratch_driver import END_SECONDS, LATE_SECONDS, LAUNCHES, ScratchDriver, is_late
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
@@ -94,16 +94,15 @@ def start_of(home: Home, control: StreamControl, seen: Observation, request: Cha
 
 
 def _decided(control: StreamControl, seen: Observation, request: Change, manifest: SnapshotManifest | None) -> Start:
-    deploying = request.as_deploy_request()
     carried = carried_queries(control, seen, manifest)
-    decision = decide_start(deploying, seen.deployment_id, manifest, carried)
+    decision = decide_start(request, seen.deployment_id, manifest, carried)
     if isinstance(decision, Refused):
         raise decision.error
     if manifest is None or decision.plan.snapshot_id is None:
         return decision
-    decision = renaming(decision, seen.spec.start, deploying.renamed_queries, manifest)
-    decision = moving(decision, deploying.moved_sources, manifest)
-    return replace(decision, notes=(*decision.notes, *refuse_sent_once(deploying, manifest)))
+    decision = renaming(decision, seen.spec.start, request.terms.rename_queries, manifest)
+    decision = moving(decision, request.terms.move_sources, manifest)
+    return replace(decision, notes=(*decision.notes, *refuse_sent_once(request, manifest)))
 
 
 def _end_of(control: StreamControl, seen: Observation) -> SnapshotManifest | None:
@@ -232,8 +231,7 @@ class Rehearsals:
         self.sweep(request.stream_id)
         rehearsal = self._under_way(control, request_id, request.digest)
         if rehearsal is None:
-            deploying = request.as_deploy_request()
-            rewrite = deploying.rewrite
+            rewrite = request.rewrite
             check_changes(recorded_plans(control, seen.deployment_id), seen.spec.start.rewrite, rewrite)
             now = self._clock.now()
             rehearsal = self.record(
@@ -249,23 +247,24 @@ class Rehearsals:
                     request_id=request_id,
                     request_digest=request.digest,
                     write_id=self._clock.new_uuid(),
-                    fresh_queries=request.fresh_queries,
+                    allow_new_queries=request.terms.allow_new_queries,
                     waits_until=None if waits_seconds is None else now + timedelta(seconds=waits_seconds),
                     refuses=refuses,
                     seeds=seeds,
-                    notes=request.notes(Version.of(seen.spec)),
+                    notes=request.notes(seen.spec.version),
                     rewrite=rewrite,
-                    moved_sources=plain_moves(deploying.moved_sources),
+                    move_sources=plain_moves(request.terms.move_sources),
                 ),
             )
         try:
-            spec = request.applied_to(Version.of(control.with_found_modules(seen.spec)), self._home.guarded).as_spec(
+            version = request.applied_to(control.with_found_modules(seen.spec).version, self._home.guarded)
+            spec = DeploymentSpec(
                 stream_id=seen.stream_id,
                 deployment_id=rehearsal.rehearsal_id,
                 fencing_token=seen.spec.fencing_token,
+                version=beside_checkpoints(version, seen.spec.checkpoints_uri),
                 start=StartPlan("fresh"),
                 checkpoints_uri=seen.spec.checkpoints_uri,
-                default=seen.spec.settings,
                 request_id=request_id,
                 requested_by=self._context.requested_by,
                 reason=request.reason,

@@ -27,9 +27,8 @@ from airflow_streamstate.controller.rehearsal.replay_choice import (
     chosen_queries,
     last_batches,
 )
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.request.resolved_request import DEFAULT_MASTER
-from airflow_streamstate.controller.request.version import Version
+from airflow_streamstate.controller.request.patch import DEFAULT_MASTER, beside_checkpoints
+from airflow_streamstate.controller.request.requests import ChangeRequest, change_request
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
@@ -42,7 +41,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.plan.replay_report import ReplayedVersions, ReplayReport, replay_report
 from airflow_streamstate.plan.report import PlanReport, queries_to_replay, with_replay
 from airflow_streamstate.protocol.ids import rehearsal_id_for
-from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.rehearsals import Rehearsal, ReplayTerms
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.snapshot.placing import known_places
@@ -187,21 +186,21 @@ class Replays:
                 request_id=request_id,
                 request_digest=change.digest,
                 write_id=self._clock.new_uuid(),
-                notes=(*request.notes, *change.notes(Version.of(seen.spec)), *left_out),
+                notes=(*request.notes, *change.notes(seen.spec.version), *left_out),
                 replay=terms,
             ),
         )
         try:
-            version = change.applied_to(Version.of(control.with_found_modules(seen.spec)), self._home.guarded)
+            version = change.applied_to(control.with_found_modules(seen.spec).version, self._home.guarded)
             # Its rows go into a folder of this machine, wherever the stream itself runs.
             version = replace(version, launcher=None, master=version.master or DEFAULT_MASTER)
-            spec = version.as_spec(
+            spec = DeploymentSpec(
                 stream_id=change.stream_id,
                 deployment_id=rehearsal.rehearsal_id,
                 fencing_token=seen.spec.fencing_token,
-                start=StartPlan("fresh", moved_sources=plain_moves(change.as_deploy_request().moved_sources)),
+                start=StartPlan("fresh", move_sources=plain_moves(change.terms.move_sources)),
                 checkpoints_uri=seen.spec.checkpoints_uri,
-                default=seen.spec.settings,
+                version=beside_checkpoints(version, seen.spec.checkpoints_uri),
                 request_id=request_id,
                 requested_by=self._context.requested_by,
                 reason=change.reason,
@@ -323,7 +322,7 @@ class Replays:
                 next_step="Plan it anew.",
             )
         request = ReplayRequest(
-            change=replace(change, master=DEFAULT_MASTER, spark_conn_id=None),
+            change=on_this_machine(change),
             last=last,
             deployment_id=report.deployment_id,
             among=names,
@@ -331,7 +330,7 @@ class Replays:
             deadline_seconds=deadline_seconds,
         )
         return PlannedReplay(
-            request, ChangeRequest(report.stream_id, master=DEFAULT_MASTER, reason=change.reason), why_not
+            request, change_request(report.stream_id, master=DEFAULT_MASTER, reason=change.reason), why_not
         )
 
     def add_to(
@@ -375,8 +374,13 @@ class Replays:
         kept = {self._home.home.uri, self._home.checkpoints.uri, *known_places(control)}
         for deployment_id in control.deployment_ids():
             with suppress(StreamStateError):
-                kept.update(control.spec(deployment_id).mirrors)
+                kept.update(control.spec(deployment_id).version.mirrors)
         return {uri for uri in kept if uri}
+
+
+def on_this_machine(change: ChangeRequest) -> ChangeRequest:
+    """The change with a driver on this machine."""
+    return replace(change, patch=change.patch.but(master=DEFAULT_MASTER, spark_conn_id=None))
 
 
 def _view(rehearsal: Rehearsal, terms: ReplayTerms) -> ReplayView:

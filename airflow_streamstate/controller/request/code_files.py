@@ -21,7 +21,7 @@ from airflow_streamstate.launch.bundle import expanded
 from airflow_streamstate.launch.command import is_compiled
 from airflow_streamstate.launch.driver_zip import zip_bytes
 from airflow_streamstate.launch.interface import PYTHON_ENV
-from airflow_streamstate.protocol.records import Artifact, LauncherChoice
+from airflow_streamstate.protocol.terms.version import Artifact, LauncherChoice
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.transfer import PIECE_BYTES
 

@@ -1,253 +1,280 @@
-"""The request to deploy a stream, checked as far as that needs no home."""
+"""The requests to deploy a version and to change what a stream runs, checked as far as that needs no home."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_streamstate.checkpoint.moved_sources import plain_moves
 from airflow_streamstate.controller.observe.snapshot_age import check_max_age
-from airflow_streamstate.controller.request.literal_secrets import (
-    check_attached_arguments,
-    check_local_paths,
-    check_plain_uris,
-    check_secrets,
+from airflow_streamstate.controller.request.patch import (
+    Patch,
+    check_texts,
+    following,
+    patched,
+    read_patch,
+    whole_version,
 )
-from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.interface import LOCAL
-from airflow_streamstate.protocol.alerts import AlertRules
-from airflow_streamstate.protocol.ids import check_id, check_stream_id, encode_query_name
+from airflow_streamstate.controller.request.rewrites import check_rewrite, migration_file
+from airflow_streamstate.controller.request.script_modules import modules_beside
+from airflow_streamstate.controller.request.script_paths import notes_on_paths
+from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.moved_sources import check_moves
-from airflow_streamstate.protocol.ownership import Ownership
-from airflow_streamstate.protocol.records import (
-    ON_QUERY_FAILURE,
-    LauncherChoice,
-    OnQueryFailure,
-    StartMode,
-    StateRewrite,
-)
-from airflow_streamstate.protocol.restarts import RestartPolicy
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.start import HandoverTerms, StartTerms
+from airflow_streamstate.protocol.terms.stream import StreamTerms
+from airflow_streamstate.protocol.terms.version import Version, digest_of
+from airflow_streamstate.store.base import Store
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-START_MODES: tuple[StartMode, ...] = ("restore", "seed", "fresh")
+
+class Change(Protocol):
+    """What a stream is to run next: a ``ChangeRequest``, or a ``DeployRequest``."""
+
+    @property
+    def stream_id(self) -> str:
+        """The stream."""
+
+    @property
+    def reason(self) -> str:
+        """Shown to people."""
+
+    @property
+    def terms(self) -> StartTerms:
+        """How it starts, and what is consented to."""
+
+    @property
+    def rewrite(self) -> StateRewrite | None:
+        """How the state is rewritten; None for as it is."""
+
+    @property
+    def digest(self) -> str:
+        """Hex sha256 over the whole request."""
+
+    def applied_to(self, before: Version, home: Store) -> Version:
+        """The version that would run, its files pinned; raises InvalidRequestError where one cannot be."""
+
+    def notes(self, before: Version | None) -> tuple[str, ...]:
+        """For people, on the paths that the new version names (``script_paths``); ``before``: None for a first one."""
+
+
+@dataclass(frozen=True)
+class Return:
+    """A start at the beginning of the current deployment instead of its end (Law 14).
+
+    Attributes:
+        snapshot_id: the snapshot that the current deployment started from.
+        undoes: the driver undoes its output in each sink; without that it must have neither committed nor planned a
+            batch.
+        undo_command: undoes the output of a ``foreachBatch``.
+        accept_duplicates: sinks that cannot be undone may get rows twice.
+    """
+
+    snapshot_id: str
+    undoes: bool = False
+    undo_command: tuple[str, ...] = ()
+    accept_duplicates: bool = False
 
 
 @dataclass(frozen=True)
 class DeployRequest:
-    """A request to make a script the next version of a stream.
+    """A request to run a version of a stream.
 
     Attributes:
-        application: local path of the script, unmodified.
-        arguments: the script's arguments; one may be a reference to a secret (``protocol.references``), alone or after
-            ``--name=``.
-        master: Spark's master URL; None for that of ``spark_conn_id``, or for ``local[*]``.
-        conf: Spark's configuration; a value may be a reference to a secret.
-        environment: additional variables of the driver; a value may be a reference to a secret.
-        allow_literal_secrets: values under secret-like names may be recorded in the home as they are.
-        py_files, files: local files, pinned like the script; ``py_files`` are modules, zips, eggs, wheels, or folders.
-        modules: globs below the script's folder: what is pinned of it; None for what the script imports from there.
-        working_folder: absolute folder in which its drivers run; None for that of the version before, or of a first
-            version for the current folder.
-        packages: Maven coordinates.
-        jars: local paths, also with wildcards, pinned like the script; or URIs, word for word.
-        start: None: the snapshot at the predecessor's end decides; a stream's first deployment starts fresh.
-        snapshot_id: the expected start snapshot: a check, not a choice (1a.9).
-        discard_state: drop state that the drain could not flush (Law 16).
-        fresh_queries: queries that may start with nothing although the snapshot does not have them.
-        renamed_queries: by the name that the snapshot has, the name that the script gives the query now.
-        moved_sources: where folders of file sources were at the snapshot, and where the same files are now.
-        accept_lost_input: queries that may go on although input after their offsets cannot be read any more.
-        reason, version_label: shown to people.
-        spark_conn_id: the Airflow connection whose spark-submit launches the driver.
-        settings: of the agent in the driver; None for the defaults of the home.
-        assume_dead: take over from a driver of unknown state.
-        mirrors: URIs of places that the agent copies snapshots to.
-        snapshots: the URI of the place of its snapshots; "" for with its checkpoints, "none" for no snapshots while it
-            runs.
-        rewrite: how the state is written anew, of an upgrade; None for as it is.
+        version: what it runs. ``settings`` of a given version are those of ``settings``.
+        terms: how it starts.
+        stream: what changes of its stream.
+        settings: of the agent in the driver; None for those of the version that it follows, or of the home.
+        patch: what the version was made of; None for a recorded one, whose files are in the home.
+        rewrite: how the state is rewritten; None for as it is.
         request_id: the same for all tries of one request (Law 2); None for a new one.
-        attaches: the script itself is submitted, its arguments on the command line, and calls ``driver.attach()``.
-        max_snapshot_age_seconds: refuse to start from an older snapshot; None for no bound.
-        offsets: for a seed: the start offset of each source by query, in Spark's format and the snapshot's order.
-        begins_at: for a seed: every query starts with the input of this time instead.
-        accept_repeated_input: queries that may read input again.
-        accept_hazards: continue the state by a hazardous plan; a difference that needs a drain still needs it (Law 17).
-        revives: deploy although the stream was retired.
-        on_query_failure: what a failed query does to the others, as in ``DeploymentSpec``.
-        launcher: what starts the drivers; None for this machine. A local path in its option ``python_env`` is pinned.
-        restart_policy: values of the stream's ``RestartPolicy`` to change; the others stay as they are.
-        alert_rules: the same of its ``AlertRules``.
-        owner, labels: of the stream; ``labels`` are all of them. None: as they are.
-        retention: all values of the stream's ``RetentionPolicy``; none: no policy. None: as it is.
+        returns: None for a start from the end of the current deployment.
+        rehearsal_id: the rehearsal whose driver waits to become this deployment's.
 
     Raises:
         InvalidRequestError: a value is malformed, or two of them contradict each other.
     """
 
     stream_id: str
-    application: Path
-    arguments: tuple[str, ...] = ()
-    master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    py_files: tuple[Path, ...] = ()
-    files: tuple[Path, ...] = ()
-    packages: tuple[str, ...] = ()
-    jars: tuple[str, ...] = ()
-    start: StartMode | None = None
-    snapshot_id: str | None = None
-    discard_state: bool = False
-    fresh_queries: tuple[str, ...] = ()
-    renamed_queries: Mapping[str, str] = field(default_factory=dict)
-    moved_sources: Mapping[str, str] = field(default_factory=dict)
-    accept_lost_input: tuple[str, ...] = ()
-    reason: str = ""
-    version_label: str = ""
-    spark_conn_id: str | None = None
+    version: Version
+    terms: StartTerms = field(default_factory=StartTerms)
+    stream: StreamTerms = field(default_factory=StreamTerms)
     settings: AgentSettings | None = None
-    assume_dead: bool = False
-    request_id: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    allow_literal_secrets: bool = False
-    attaches: bool = False
-    max_snapshot_age_seconds: float | None = None
-    offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    begins_at: datetime | None = None
-    accept_repeated_input: tuple[str, ...] = ()
-    accept_hazards: bool = False
-    mirrors: tuple[str, ...] = ()
-    snapshots: str = ""
-    revives: bool = False
-    on_query_failure: OnQueryFailure = "script"
-    modules: tuple[str, ...] | None = None
-    working_folder: Path | None = None
+    patch: Patch | None = None
     rewrite: StateRewrite | None = None
-    restart_policy: Mapping[str, Any] = field(default_factory=dict)
-    launcher: LauncherChoice | None = None
-    alert_rules: Mapping[str, Any] = field(default_factory=dict)
-    owner: str | None = None
-    labels: Mapping[str, str] | None = None
-    retention: Mapping[str, Any] | None = None
-
-    @property
-    def begins_elsewhere(self) -> bool:
-        """Whether it starts at other offsets than its predecessor's end."""
-        return bool(self.offsets) or self.begins_at is not None
+    reason: str = ""
+    request_id: str | None = None
+    returns: Return | None = None
+    rehearsal_id: str | None = None
 
     def __post_init__(self) -> None:
-        check_stream_id(self.stream_id)
-        self._check_texts()
-        self._check_environment()
-        check_secrets(self.conf, self.arguments, self.environment, may_be_literal=self.allow_literal_secrets)
-        check_plain_uris(jars=self.jars, packages=self.packages, master=(self.master or "",))
-        check_local_paths(application=(self.application,), py_files=self.py_files, files=self.files)
-        check_max_age(self.max_snapshot_age_seconds)
-        RestartPolicy().changed(self.restart_policy)
-        AlertRules().changed(self.alert_rules)
-        Ownership().changed(self.owner, self.labels)
-        RetentionPolicy.of(self.retention or {})
-        if self.working_folder is not None and not self.working_folder.is_absolute():
-            raise InvalidRequestError(
-                "the working folder must be an absolute path",
-                working_folder=str(self.working_folder),
-                next_step="Give the whole path: it is the same wherever a driver is launched from.",
-            )
+        _check(self.stream_id, self.reason, self.terms)
         if self.request_id is not None:
             check_id(self.request_id, "request id")
-        if self.snapshot_id is not None:
-            check_id(self.snapshot_id, "snapshot id")
-        if self.start is not None and self.start not in START_MODES:
-            raise InvalidRequestError(
-                "unknown start mode", start=str(self.start)[:60], next_step="Use restore, seed or fresh."
-            )
-        if self.on_query_failure not in ON_QUERY_FAILURE:
-            raise InvalidRequestError(
-                "unknown value of on_query_failure",
-                on_query_failure=str(self.on_query_failure)[:60],
-                next_step="Use degrade, fail or script (the default).",
-            )
-        if self.start == "fresh" and self.snapshot_id is not None:
-            raise InvalidRequestError(
-                "a fresh start takes nothing from a snapshot",
-                snapshot_id=self.snapshot_id,
-                next_step="Leave out the snapshot, or the fresh start.",
-            )
-        if self.attaches:
-            check_attached_arguments(self.arguments)
-        if self.launcher is not None:
-            self._check_launcher(self.launcher)
-        self._check_elsewhere()
-        check_moves(plain_moves(self.moved_sources))
-        named = (*self.renamed_queries, *self.renamed_queries.values(), *self.fresh_queries)
-        for query_name in (*named, *self.accept_lost_input, *self.accept_repeated_input, *self.offsets):
-            encode_query_name(query_name)
 
-    def _check_launcher(self, launcher: LauncherChoice) -> None:
-        if self.spark_conn_id is not None and launcher.name != LOCAL:
-            raise InvalidRequestError(
-                "a Spark connection starts drivers on this machine, and a launcher starts them elsewhere",
-                launcher=launcher.name,
-                spark_conn_id=self.spark_conn_id,
-                next_step="Give one of them.",
-            )
-        try:
-            json.dumps(launcher.options, ensure_ascii=False, allow_nan=False).encode()
-        except (TypeError, ValueError):
-            raise InvalidRequestError(
-                "the options of a launcher must be plain JSON",
-                launcher=launcher.name,
-                next_step="Use texts, numbers, lists and objects, as in YAML.",
-            ) from None
+    @property
+    def digest(self) -> str:
+        """Hex sha256 over the whole request."""
+        asked = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OF_ONE_TRY}
+        return digest_of({"verb": "deploy", **_as_plain(asked)})
 
-    def _check_elsewhere(self) -> None:
-        if not self.begins_elsewhere:
-            return
-        if self.start != "seed":
-            raise InvalidRequestError(
-                "only a seed can begin elsewhere: state belongs to the offsets that it was built from",
-                start=self.start,
-                next_step="Say --start seed, or leave out the offsets and the time.",
-            )
-        if self.offsets and self.begins_at is not None:
-            raise InvalidRequestError(
-                "offsets and a time exclude each other", next_step="Give the offsets, or the time."
-            )
-        if self.begins_at is not None and self.begins_at.utcoffset() is None:
-            raise InvalidRequestError(
-                "this time has no time zone", begins_at=str(self.begins_at), next_step="End it with Z, or +01:00."
-            )
+    def pin(self, home: Store) -> None:
+        """Copy the files of a given version into the home. Raises as ``Patch.pin``."""
+        if self.patch is not None:
+            self.patch.pin(home, self.stream_id)
 
-    def _check_environment(self) -> None:
-        for name, value in self.environment.items():
-            if not _VARIABLE.fullmatch(name) or "\0" in value:
-                raise InvalidRequestError(
-                    "this environment variable cannot be given to a driver",
-                    name=name[:60],
-                    next_step="Use letters, digits and _ in its name, and no zero byte in its value.",
-                )
+    def settled(self, default: AgentSettings) -> Version:
+        """The version with its settings; ``default``: where the request has none."""
+        return self.version if self.patch is None else replace(self.version, settings=self.settings or default)
 
-    def _check_texts(self) -> None:
-        """Refuse texts that cannot be recorded as UTF-8 (Law 15)."""
-        for name, value in vars(self).items():
-            parts = [*value, *value.values()] if isinstance(value, Mapping) else value
-            for part in parts if isinstance(parts, list | tuple) else [parts]:
-                if isinstance(part, str | Path) and not _is_text(str(part)):
-                    raise InvalidRequestError(
-                        "this text is not valid UTF-8 and cannot be recorded",
-                        what=name,
-                        next_step="Give valid text; if it is the name of a file, rename the file.",
-                    )
+    def following(self, before: Version) -> Version:
+        """The version as it follows another one."""
+        version = self.settled(before.settings)
+        return version if self.patch is None else following(version, before, self.rewrite)
+
+    def applied_to(self, before: Version, home: Store) -> Version:
+        self.pin(home)
+        return self.following(before)
+
+    def notes(self, before: Version | None) -> tuple[str, ...]:
+        if self.patch is None or self.patch.script is None:
+            return ()
+        was = "" if before is None else before.working_folder
+        script, modules = self.patch.script.path, self.patch.modules
+        return notes_on_paths(script, modules, self.version.arguments, self.version.working_folder, was)
 
 
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+_OF_ONE_TRY = frozenset({"patch", "reason", "request_id", "returns", "rehearsal_id"})
+_NOT_ASKED = frozenset({"script_path", "assume_dead", "revive"})
+"""Where a file is, and mere permissions: two tries of one request may differ in them."""
+_IN_ANY_ORDER = frozenset({"allow_new_queries", "accept_lost_input", "accept_repeated_input", "mirrors"})
+"""A caller's set, whose order another process may not repeat."""
+
+
+@dataclass(frozen=True)
+class ChangeRequest:
+    """A request to change what a stream runs: what the patch does not name stays as it is.
+
+    Attributes:
+        terms: how it starts, and what is consented to.
+        rewrite: how the state is rewritten; None for as it is.
+
+    Raises:
+        InvalidRequestError: as ``DeployRequest``.
+    """
+
+    stream_id: str
+    patch: Patch = field(default_factory=Patch)
+    terms: StartTerms = field(default_factory=StartTerms)
+    rewrite: StateRewrite | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self.stream_id, self.reason, self.terms)
+
+    @property
+    def digest(self) -> str:
+        """Hex sha256 over the whole request."""
+        asked = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {name: value for name, value in self.patch.values.items() if name not in _NOT_ASKED}
+        return digest_of({"verb": "change", **_as_plain({**asked, "patch": values})})
+
+    def applied_to(self, before: Version, home: Store) -> Version:
+        after = patched(before, self.patch, self.rewrite)
+        self.patch.pin(home, self.stream_id)
+        return after
+
+    def notes(self, before: Version | None) -> tuple[str, ...]:
+        if before is None:
+            return ()
+        script = Path(before.script_path) if self.patch.script is None else self.patch.script.path
+        if not script.is_file():
+            return ()
+        modules = modules_beside(script) if self.patch.script is None else self.patch.modules
+        folder = self.patch.values.get("working_folder", before.working_folder)
+        arguments = self.patch.values.get("arguments", before.arguments)
+        return notes_on_paths(script, modules, arguments, folder, before.working_folder)
+
+
+def deploy_request(stream_id: str, application: Path, arguments: tuple[str, ...] = (), **given: Any) -> DeployRequest:
+    """A request to make a script the next version of a stream.
+
+    Args:
+        given: terms of ``Version`` (as ``read_patch`` takes them), ``StartTerms`` and ``StreamTerms``, by name; and
+            ``settings``, ``reason``, ``request_id``.
+
+    Raises:
+        InvalidRequestError: a value is malformed, two of them contradict each other, or a file cannot be read.
+        UnsupportedCheckpointError: the script asks for a trigger that knows no barrier.
+    """
+    own = {name: given.pop(name) for name in ("reason", "request_id") if name in given}
+    terms, stream = StartTerms(**_taken(given, StartTerms)), StreamTerms(**_taken(given, StreamTerms))
+    _check(stream_id, str(own.get("reason", "")), terms)
+    settings = given.get("settings")
+    patch = read_patch(application=application, arguments=arguments, **given)
+    return DeployRequest(stream_id, whole_version(patch), terms, stream, settings, patch, **own)
+
+
+def change_request(
+    stream_id: str,
+    application: Path | None = None,
+    *,
+    reason: str = "",
+    partitions: int | None = None,
+    state_store: str | None = None,
+    checkpoint_format: int | None = None,
+    migration: Path | None = None,
+    auto_migrate: bool = False,
+    **given: Any,
+) -> ChangeRequest:
+    """A request to change what a stream runs.
+
+    Args:
+        partitions: of the state of each operator: Spark's state is rewritten in that number.
+        state_store: ``rocksdb``: the state is rewritten into that store.
+        checkpoint_format: Spark's state checkpoint format, 1 or 2: the state is rewritten in it.
+        migration: local path of a file with the user's functions from old to new state (``migration``), pinned.
+        auto_migrate: migrate state of another form without a function, where that needs none.
+        given: terms of ``Version`` (as ``read_patch`` takes them) and ``HandoverTerms``, by name.
+
+    Raises:
+        InvalidRequestError: as ``deploy_request``.
+    """
+    check_rewrite(partitions, state_store, checkpoint_format)
+    terms = StartTerms(**_taken(given, HandoverTerms))
+    _check(stream_id, reason, terms)
+    patch = read_patch(application=application, **given)
+    file = None if migration is None else migration_file(migration)
+    rewrite = StateRewrite(
+        partitions,
+        state_store,  # type: ignore[arg-type]  # checked above
+        checkpoint_format,
+        None if file is None else file.artifact,
+        is_automatic=auto_migrate,
+    )
+    if file is not None:
+        patch = replace(patch, files=(*patch.files, file))
+    return ChangeRequest(stream_id, patch, terms, None if rewrite == StateRewrite() else rewrite, reason)
+
+
+def _taken(given: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
+    return {each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
+
+
+def _check(stream_id: str, reason: str, terms: StartTerms) -> None:
+    check_stream_id(stream_id)
+    check_max_age(terms.max_snapshot_age_seconds)
+    check_moves(plain_moves(terms.move_sources))
+    check_texts({**vars(terms), "reason": reason})
+
+
+def _as_plain(value: Any) -> Any:
+    """A value for a digest."""
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in _NOT_ASKED}
+        return {name: sorted(each) if name in _IN_ANY_ORDER else _as_plain(each) for name, each in found.items()}
+    if isinstance(value, Mapping):
+        return {name: _as_plain(each) for name, each in value.items()}
+    return [_as_plain(each) for each in value] if isinstance(value, list | tuple) else value

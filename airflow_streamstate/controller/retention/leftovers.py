@@ -336,8 +336,17 @@ class Leftovers:
     def _used_artifacts(self, kept: Collection[str]) -> set[str] | None:
         """None where a record, which may name any artifact, cannot be read."""
         found = set[str]()
-        upgrades = UpgradeJournal(self._control).ids()
-        for owner in (*kept, *upgrades, *self._control.rehearsal_ids()):
+        journal = UpgradeJournal(self._control)
+        for upgrade_id in journal.ids():
+            try:
+                upgrade = journal.upgrade(upgrade_id)
+            except DataError:
+                return None
+            if upgrade is not None:
+                migration = None if upgrade.rewrite is None else upgrade.rewrite.migration
+                named = (*upgrade.target.artifacts, *filter(None, [migration]))
+                found |= {artifact.sha256 for artifact in named}
+        for owner in (*kept, *self._control.rehearsal_ids()):
             try:
                 spec = self._control.with_found_modules(self._control.spec(owner))
             except DeploymentNotFoundError:

@@ -29,9 +29,10 @@ from airflow_streamstate.errors import DataError, DeploymentNotFoundError, Strea
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy, RetentionRegister, SettledCustody
+from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.deletion import Removed, Remover
 from airflow_streamstate.snapshot.mirror import refuse_left_behind, refuse_same
 from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
@@ -327,7 +328,7 @@ class Retaining:
             policy = replace(policy, at_mirrors=at_mirrors)
         spec = control.spec(str(register.deployment_id))
         self._home.check_place(spec)
-        if at_mirrors and not spec.mirrors:
+        if at_mirrors and not spec.version.mirrors:
             raise no_mirrors(stream_id)
         return self._prune(control, register, spec, policy, source, is_dry=is_dry)
 
@@ -396,12 +397,12 @@ class Retaining:
         temporaries = sum(clear_left(store, stream_id, now, is_dry=is_dry) for store in stores)
         kept = {one: fate.why for one, fate in fates.items() if one not in removed}
         mirrors: tuple[PrunedMirror, ...] = ()
-        if policy.at_mirrors and spec.mirrors:
+        if policy.at_mirrors and spec.version.mirrors:
             ids = {*control.snapshot_ids()} - {*removed, *retention.read().condemned}
             view = HomeView(spec, ids, stays, unreadable, needs.snapshots, kept_register)
             copies = Copies(self._context, control, policy, is_dry=is_dry)
-            mirrors = tuple(copies.prune(uri, view) for uri in spec.mirrors)
-        if policy.at_mirrors and not spec.mirrors:
+            mirrors = tuple(copies.prune(uri, view) for uri in spec.version.mirrors)
+        if policy.at_mirrors and not spec.version.mirrors:
             notes = (*notes, "the policy is for its mirrors, too, and it has none")
         if policy == register.retention and not is_dry and not needs.is_moving:
             self._record_prune(retention, policy, kept_register.newest_snapshot_id)
@@ -474,7 +475,7 @@ class Retaining:
         """Whether a deployment keeps no snapshots: its end and its predecessor's may name files of a checkpoint."""
         for deployment_id in control.deployment_ids():
             try:
-                if control.spec(deployment_id).snapshots == NO_SNAPSHOTS:
+                if control.spec(deployment_id).version.snapshots == NO_SNAPSHOTS:
                     return True
             except DeploymentNotFoundError:
                 continue

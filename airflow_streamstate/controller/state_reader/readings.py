@@ -58,7 +58,8 @@ from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import reading_id_for
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.readings import StateReading
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.terms.version import Artifact
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.placing import known_places
@@ -445,7 +446,7 @@ class Readings:
         kept = {self._home.home.uri, self._home.checkpoints.uri, *known_places(control)}
         for deployment_id in control.deployment_ids():
             with suppress(StreamStateError):
-                kept.update(control.spec(deployment_id).mirrors)
+                kept.update(control.spec(deployment_id).version.mirrors)
         said = {**about, "since_snapshot_id": request.since_snapshot_id, "format": request.format}
         said.pop("age_seconds", None)
         return StateExport(export_uri(request.out, sorted(kept)), request.format, request.overwrite, said)
@@ -536,9 +537,9 @@ class Readings:
 
 def reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) -> DeploymentSpec:
     """The spec of a reading's driver, on this machine: configuration, packages, jars, environment of the deployment."""
-    return replace(
-        spec,
-        deployment_id=reading_id,
+    of_stream = spec.version
+    version = replace(
+        of_stream,
         application=Artifact(f"state of {spec.stream_id}", ""),
         arguments=(),
         modules=(),
@@ -546,11 +547,12 @@ def reader_spec(spec: DeploymentSpec, request: ReadingRequest, reading_id: str) 
         files=(),
         working_folder="",
         master=request.master,
-        conf={**spec.conf, **request.conf},
-        packages=(*spec.packages, *(one for one in request.packages if one not in spec.packages)),
+        conf={**of_stream.conf, **request.conf},
+        packages=(*of_stream.packages, *(one for one in request.packages if one not in of_stream.packages)),
         spark_conn_id=None,
         launcher=None,
     )
+    return replace(spec, deployment_id=reading_id, version=version)
 
 
 def _result(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -268,7 +268,7 @@ def _of_silence(desired: Desired, observed: Observed, now: datetime, chance: flo
         return Leave("silent", f"{seen.why}; {known.gave_up}", SILENT_SECONDS)
     left_seconds = max(
         policy.hung_after_seconds - (seen.heartbeat_age_seconds or 0.0),
-        2 * seen.spec.settings.lost_after_seconds - observed.silent_seconds,
+        2 * seen.spec.version.settings.lost_after_seconds - observed.silent_seconds,
     )
     if left_seconds > 0:
         text = f"attempt {seen.attempt} is silent; it is ended after {policy.hung_after_seconds:g} s of silence"

@@ -287,7 +287,7 @@ class Watcher:
     def _seen_to_be_silent(self, watched: _Watched, stored: Stored[StreamRegister], waited: float, look: Look) -> Look:
         """For a single pass, which remembers no look: look on for as long as the driver of a stream has to be seen
         silent, where it has been silent for so long by the clocks that it would be ended."""
-        settings, policy = look.seen.spec.settings, stored.value.restart_policy
+        settings, policy = look.seen.spec.version.settings, stored.value.restart_policy
         until = self._clock.monotonic_seconds() + 2 * settings.lost_after_seconds + SOON_SECONDS
         is_due = policy.on_failure == "restart" and 0 < policy.hung_after_seconds <= (
             look.seen.heartbeat_age_seconds or 0.0

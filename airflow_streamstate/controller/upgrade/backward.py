@@ -24,8 +24,7 @@ from airflow_streamstate.controller.deploy.takeover import built_checkpoints
 from airflow_streamstate.controller.observe.observation import ENDED, NOT_ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
-from airflow_streamstate.controller.request.resolved_request import Return
-from airflow_streamstate.controller.request.version import Version
+from airflow_streamstate.controller.request.requests import Return
 from airflow_streamstate.controller.upgrade.deciding import decide_return
 from airflow_streamstate.controller.upgrade.ends import finish
 from airflow_streamstate.controller.upgrade.forward import STAY_SECONDS, WARM_SECONDS, cancelled_before
@@ -107,7 +106,7 @@ def _take_way(
         return
     try:
         view = tools.rehearsals.begin(
-            tools.pinned(tools.old_version()),
+            tools.request_for(tools.old_version()),
             request_id=tools.request_id(f"back-{way}"),
             deadline_seconds=tools.upgrade.terms.rehearsal_deadline_seconds,
             waits_seconds=_stay_seconds(tools),
@@ -243,8 +242,8 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
         is_over = now == "drained" or (now not in NOT_ENDED and _cannot_resume(tools, seen, commands))
         if not seen.is_current or is_over:
             request_id = return_request_id_for(tools.upgrade.upgrade_id, "anew")
-            old = tools.pinned(
-                Version.of(tools.control.with_found_modules(seen.spec)), None if now == "drained" else "restore"
+            old = tools.request_for(
+                tools.control.with_found_modules(seen.spec).version, None if now == "drained" else "restore"
             )
             view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
             tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id)
@@ -282,11 +281,11 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         returns = Return(beginning.snapshot_id, way == "undo", terms.undo_command, terms.accept_duplicates)
     try:
         # Snapshots go where the last deployment has them: the old place may be lost by now.
-        version = replace(tools.old_version(), snapshots=seen.spec.snapshots)
+        version = replace(tools.old_version(), snapshots=seen.spec.version.snapshots)
         rehearsal_id = state.last.rehearsal_id if state.last.driver == WAITS else None
         rewrite = tools.rewrite_back(seen) if returns is None else None
         # Forward is a way where its rehearsal has shown at most hazards: ``decide_return`` has accepted them.
-        old = tools.pinned(
+        old = tools.request_for(
             version, returns=returns, rehearsal_id=rehearsal_id, rewrite=rewrite, accept_hazards=way == "forward"
         )
         view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
@@ -381,11 +380,11 @@ def _may_still_change(seen: Observation) -> bool:
     The script has ``exit_grace_seconds`` for that, by the driver's clock; a driver that ends the other queries itself
     (``on_query_failure`` ``fail``) takes as long as their batches take.
     """
-    if seen.spec.on_query_failure != "script":
-        return seen.spec.on_query_failure == "fail"
+    if seen.spec.version.on_query_failure != "script":
+        return seen.spec.version.on_query_failure == "fail"
     newest_at = max(event.at for event in seen.failed_queries.values())
     beat = seen.heartbeat
-    return beat is None or (beat.at - newest_at).total_seconds() < seen.spec.settings.exit_grace_seconds
+    return beat is None or (beat.at - newest_at).total_seconds() < seen.spec.version.settings.exit_grace_seconds
 
 
 def _was_resumed(tools: Tools, seen: Observation) -> bool:
@@ -461,7 +460,7 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
 
 def _why_not_begun(tools: Tools, beginning: SnapshotManifest) -> str:
     """Why the old code could not start from this snapshot; "" where it could."""
-    request = tools.pinned(tools.old_version()).request
+    request = tools.request_for(tools.old_version())
     decision = decide_start(request, tools.upgrade.old_deployment_id, beginning)
     if isinstance(decision, Refused):
         return describe_error(decision.error)
@@ -498,7 +497,7 @@ def _try(tools: Tools, state: UpgradeState) -> None:
             state,
             PATIENCE_SECONDS,
             lambda: tools.rehearsals.begin(
-                tools.pinned(tools.old_version(), rewrite=tools.rewrite_back(_new(tools, state))),
+                tools.request_for(tools.old_version(), rewrite=tools.rewrite_back(_new(tools, state))),
                 request_id=tools.request_id("back-plan"),
                 deadline_seconds=tools.upgrade.terms.rehearsal_deadline_seconds,
                 waits_seconds=_stay_seconds(tools),

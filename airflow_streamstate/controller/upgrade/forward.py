@@ -194,7 +194,7 @@ def _decide(tools: Tools, state: UpgradeState) -> None:
     report = tools.rehearsals.report(tools.stream_id, str(state.last.rehearsal_id))
     upgrade = tools.upgrade
     old_plans = recorded_plans(tools.control, upgrade.old_deployment_id)
-    decision = decide_mode(upgrade, report, [] if upgrade.discard_state else never_flushed(old_plans))
+    decision = decide_mode(upgrade, report, [] if upgrade.handover.allow_state_loss else never_flushed(old_plans))
     facts: dict[str, Any] = {"verdict": report.verdict, "report": report.to_json()}
     if isinstance(decision, NoGo):
         finish(tools, state, "refused", decision.reason, **facts)
@@ -248,7 +248,7 @@ def _launch_standby(tools: Tools, state: UpgradeState) -> None:
     upgrade = tools.upgrade
     try:
         view = tools.rehearsals.begin(
-            tools.pinned(tools.old_version()),
+            tools.request_for(tools.old_version()),
             request_id=tools.request_id("back-standby"),
             terms=upgrade.terms,
             deadline_seconds=upgrade.terms.rehearsal_deadline_seconds,
@@ -343,7 +343,7 @@ def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
     try:
         terms = DrainTerms(
             rehearse=tools.upgrade.terms.rehearse,
-            discard_state=tools.upgrade.discard_state,
+            allow_state_loss=tools.upgrade.handover.allow_state_loss,
             leave_queries=_left_out(tools) if verb == "drain" else (),
         )
         reason = f"upgrade {tools.upgrade.upgrade_id}"
@@ -364,7 +364,7 @@ def _left_out(tools: Tools) -> tuple[str, ...]:
     snapshot_id, beat = seen.spec.start.snapshot_id, seen.heartbeat
     if newest is None or beat is None or snapshot_id is None or seen.state not in ALIVE:
         return ()
-    if (beat.at - newest.at).total_seconds() <= seen.spec.settings.exit_grace_seconds:
+    if (beat.at - newest.at).total_seconds() <= seen.spec.version.settings.exit_grace_seconds:
         return ()  # its script may start it yet
     manifest = tools.control.readable_manifest(snapshot_id)
     started = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.literal_secrets import check_secrets
-from airflow_streamstate.controller.request.version import digest_of
-from airflow_streamstate.controller.request.whole_version import WholeVersion
+from airflow_streamstate.controller.request.requests import Change
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import fields_json
 from airflow_streamstate.protocol.ids import check_stream_id
 from airflow_streamstate.protocol.references import is_reference, split_argument
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.version import digest_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class UpgradeRequest:
         InvalidRequestError: the terms do not fit the change.
     """
 
-    change: ChangeRequest | WholeVersion
+    change: Change
     terms: UpgradeTerms = field(default_factory=UpgradeTerms)
 
     def __post_init__(self) -> None:

@@ -18,9 +18,7 @@ from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView
 from airflow_streamstate.controller.rehearsal.partitions import partitions_of
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
-from airflow_streamstate.controller.request.changes import pinned
-from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, Return
-from airflow_streamstate.controller.request.version import Version
+from airflow_streamstate.controller.request.requests import DeployRequest, Return
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchHandle
@@ -28,8 +26,10 @@ from airflow_streamstate.plan.moved_sources import places_of
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
 from airflow_streamstate.protocol.moved_sources import is_within
-from airflow_streamstate.protocol.records import DeploymentSpec, StartMode, StartPlan, StateRewrite
+from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
+from airflow_streamstate.protocol.terms.start import StartMode, StartTerms
 from airflow_streamstate.protocol.terms.upgrade import UpgradeMode
+from airflow_streamstate.protocol.terms.version import Version
 from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeStep
 from airflow_streamstate.retry import Retry
 
@@ -112,9 +112,9 @@ class Tools:
             upgrade_id=self.upgrade.upgrade_id,
         )
 
-    def deploy(self, resolved: ResolvedRequest, request_id: str) -> DeploymentView:
+    def deploy(self, request: DeployRequest, request_id: str) -> DeploymentView:
         """Deploy a version. Raises as ``Deployer.deploy``."""
-        return self._verbs.deployer.deploy(resolved, request_id, lambda _: None, upgrade_id=self.upgrade.upgrade_id)
+        return self._verbs.deployer.deploy(request, request_id, lambda _: None, upgrade_id=self.upgrade.upgrade_id)
 
     def resume(self, what: str) -> DeploymentView:
         """Start the next attempt of the old version; ``what`` as in ``request_id``. Raises as ``Attempts.resume``."""
@@ -154,9 +154,9 @@ class Tools:
 
     def old_version(self) -> Version:
         """The code and settings of the old version."""
-        return Version.of(self.control.with_found_modules(self.control.spec(self.upgrade.old_deployment_id)))
+        return self.control.with_found_modules(self.control.spec(self.upgrade.old_deployment_id)).version
 
-    def pinned(
+    def request_for(
         self,
         version: Version,
         start: StartMode | None = None,
@@ -166,36 +166,37 @@ class Tools:
         *,
         accept_hazards: bool = False,
         is_way_back: bool = True,
-    ) -> ResolvedRequest:
-        """The request for a recorded version with the options of this upgrade; as ``changes.pinned``.
+    ) -> DeployRequest:
+        """The request to run a recorded version, whose files are in the home (Law 15), with the terms of this upgrade.
 
         Args:
+            start: "fresh" to begin with nothing; None for what the end of the current deployment decides.
+            returns, rehearsal_id, rewrite: as in ``DeployRequest``.
             is_way_back: the version reads its files where they were before this upgrade.
         """
         upgrade = self.upgrade
-        return pinned(
+        terms = StartTerms(**vars(upgrade.handover), start=start)
+        accept_lost_input = upgrade.handover.accept_lost_input or upgrade.terms_of_return.accept_lost_input
+        terms = replace(terms, accept_hazards=accept_hazards, accept_lost_input=accept_lost_input)
+        if is_way_back:
+            terms = replace(terms, move_sources=self._moves_back())
+        return DeployRequest(
             self.stream_id,
             version,
-            fresh_queries=upgrade.fresh_queries,
-            renamed_queries=upgrade.renamed_queries,
-            moved_sources=self._moves_back() if is_way_back else upgrade.moved_sources,
-            accept_lost_input=upgrade.accept_lost_input or upgrade.terms_of_return.accept_lost_input,
-            discard_state=upgrade.discard_state,
+            terms,
+            rewrite=rewrite,
             reason=upgrade.reason,
-            start=start,
             returns=returns,
             rehearsal_id=rehearsal_id,
-            rewrite=rewrite,
-            accept_hazards=accept_hazards,
         )
 
     def _moves_back(self) -> dict[str, str]:
         """The moves by which the old version finds its files where it reads them: those of this upgrade, and of the
         version that it takes over from."""
-        made = plain_moves(self.upgrade.moved_sources)
+        made = plain_moves(self.upgrade.handover.move_sources)
         current = self.control.need_register().value.deployment_id
         if current is not None:
-            made |= self.control.spec(current).start.moved_sources
+            made |= self.control.spec(current).start.move_sources
         if not made:
             return {}
         plans = recorded_plans(self.control, self.upgrade.old_deployment_id).values()
@@ -226,17 +227,16 @@ class Tools:
         )
         return None if back == StateRewrite() else replace(back, undoes=seen.deployment_id)
 
-    def target(self, mode: UpgradeMode | None, rehearsal_id: str | None = None) -> ResolvedRequest:
+    def target(self, mode: UpgradeMode | None, rehearsal_id: str | None = None) -> DeployRequest:
         """The request for the new version, with a fresh start only in mode ``fresh`` (Law 5).
 
         ``rehearsal_id``: the rehearsal whose driver waits to run it.
         """
-        record = self.control.spec(self.upgrade.upgrade_id)
         start: StartMode | None = "fresh" if mode == "fresh" else None
         # Of an old version that has drained itself no state is left to rewrite; the settings say the new form.
-        rewrite = None if self.old().has_drained_itself else record.start.rewrite
-        return self.pinned(
-            Version.of(record),
+        rewrite = None if self.old().has_drained_itself else self.upgrade.rewrite
+        return self.request_for(
+            self.upgrade.target,
             start,
             rehearsal_id=rehearsal_id,
             rewrite=rewrite,
@@ -291,30 +291,12 @@ class Tools:
 
     def pause_seconds(self, spec: DeploymentSpec) -> float:
         """Seconds between two looks at a deployment."""
-        return min(max(spec.settings.command_poll_seconds, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
+        return min(max(spec.version.settings.command_poll_seconds, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
 
     def handover_pause_seconds(self, state: UpgradeState, spec: DeploymentSpec) -> float:
         """Seconds between two looks at a deployment that was told to end; shorter, since the stream may stand still."""
         share_seconds = HANDOVER_SHARE * self.waited_seconds(state)
         return min(max(share_seconds, MIN_HANDOVER_PAUSE_SECONDS), self.pause_seconds(spec))
-
-
-def target_record(
-    upgrade: Upgrade, target: Version, old: DeploymentSpec, rewrite: StateRewrite | None = None
-) -> DeploymentSpec:
-    """The record of an upgrade's new version: a spec under the upgrade's id, which never becomes a deployment."""
-    return target.as_spec(
-        stream_id=upgrade.stream_id,
-        deployment_id=upgrade.upgrade_id,
-        fencing_token=0,
-        start=StartPlan("fresh", rewrite=rewrite),
-        checkpoints_uri=old.checkpoints_uri,
-        default=old.settings,
-        request_id=upgrade.request_id,
-        requested_by=upgrade.requested_by,
-        reason=upgrade.reason,
-        created_at=upgrade.created_at,
-    )
 
 
 def is_passing(error: StreamStateError) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 
 from airflow_streamstate.clock import Clock
@@ -18,14 +19,13 @@ from airflow_streamstate.controller.idempotency import check_same_request, reque
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.silence import silent_error
 from airflow_streamstate.controller.observe.snapshot_age import refuse_old
-from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
 from airflow_streamstate.controller.upgrade.backward import next_backward
 from airflow_streamstate.controller.upgrade.deciding import problem_of_approver
 from airflow_streamstate.controller.upgrade.ends import clear_up
 from airflow_streamstate.controller.upgrade.forward import claim, next_forward
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.controller.upgrade.tools import Act, Tools, UpgradeVerbs, Wait, target_record
+from airflow_streamstate.controller.upgrade.tools import Act, Tools, UpgradeVerbs, Wait
 from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import (
@@ -41,7 +41,8 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for, upgrade_of_return
-from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
+from airflow_streamstate.protocol.terms.version import Version
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeLease, UpgradeStep
 from airflow_streamstate.snapshot.leases import SnapshotLease
 
@@ -105,7 +106,7 @@ def _is_same_anew(control: StreamControl, spec: DeploymentSpec, before: str, upg
     """Whether an upgrade that never started its new version has deployed the old code anew."""
     with suppress(DataError, DeploymentNotFoundError):
         is_anew = spec.request_id == return_request_id_for(upgrade_id, "anew")
-        return is_anew and control.spec(before).application == spec.application
+        return is_anew and control.spec(before).version.application == spec.version.application
     return False
 
 
@@ -164,21 +165,15 @@ class Upgrades:
                 request_digest=request.digest,
                 reason=change.reason,
                 upgrade_terms=request.terms,
-                discard_state=change.discard_state,
-                fresh_queries=change.fresh_queries,
-                renamed_queries=change.renamed_queries,
-                moved_sources=change.moved_sources,
-                accept_lost_input=change.accept_lost_input,
+                target=change.applied_to(self._pinned_version(control, seen.deployment_id), self._home.guarded),
+                rewrite=change.rewrite,
+                handover=change.terms.handover,
                 if_abandoned=if_abandoned,
                 ends_untouched=lease_seconds is not None,
                 **self._signed(control, request_id),  # type: ignore[arg-type]
             )
 
-        def target(before: Version) -> Version:
-            return request.change.applied_to(before, self._home.guarded)
-
-        rewrite = request.change.rewrite
-        return self._begin(request.stream_id, request_id, request.digest, made, target, lease_seconds, rewrite)
+        return self._begin(request.stream_id, request_id, request.digest, made, lease_seconds)
 
     def begin_rollback(
         self, request: RollbackRequest, request_id: str | None = None, *, lease_seconds: float | None = None
@@ -188,8 +183,10 @@ class Upgrades:
         request_id = request_id_or_new(request_id, self._clock)
 
         def made(control: StreamControl) -> Upgrade:
+            old_id = version_to_return_to(self._context, control, request, request_id)
             return Upgrade(
-                old_deployment_id=version_to_return_to(self._context, control, request, request_id),
+                old_deployment_id=old_id,
+                target=self._pinned_version(control, old_id),
                 request_digest=request.digest,
                 reason=request.reason,
                 rollback_terms=request.recorded_terms,
@@ -197,7 +194,7 @@ class Upgrades:
                 **self._signed(control, request_id),  # type: ignore[arg-type]
             )
 
-        return self._begin(request.stream_id, request_id, request.digest, made, lambda before: before, lease_seconds)
+        return self._begin(request.stream_id, request_id, request.digest, made, lease_seconds)
 
     def _signed(self, control: StreamControl, request_id: str) -> dict[str, object]:
         return {
@@ -215,9 +212,7 @@ class Upgrades:
         request_id: str,
         digest: str,
         made: Callable[[StreamControl], Upgrade],
-        target: Callable[[Version], Version],
         lease_seconds: float | None,
-        rewrite: StateRewrite | None = None,
     ) -> UpgradeView:
         control = self._home.need_stream(stream_id)
         journal, upgrade_id = UpgradeJournal(control), upgrade_id_for(request_id)
@@ -227,16 +222,14 @@ class Upgrades:
             refuse_another_upgrade(control, register, upgrade_id)
             self._clear_up_after(stream_id, register.upgrade_id)
             upgrade = made(control)
-            self._context.drivers.check(self._target_record(control, upgrade, target, rewrite), 1)
+            self._check_target(control, upgrade)
             with suppress(ObjectExistsError):  # the same request, twice at once
                 journal.create(upgrade)
             upgrade = journal.upgrade(upgrade_id) or upgrade
         check_same_request(upgrade, digest)
         tools = Tools(self._context, self._verbs, upgrade, control)
         if journal.state(upgrade_id) is None:
-            with suppress(ObjectExistsError):  # an earlier call of the same request died here
-                control.create_spec(self._target_record(control, upgrade, target, rewrite))
-            self._first_step(tools)  # after the spec, which the next worker needs
+            self._first_step(tools)
         state = journal.need_state(upgrade_id)
         if lease_seconds is not None and not state.is_over:
             self.hold(stream_id, upgrade_id, lease_seconds)
@@ -253,15 +246,14 @@ class Upgrades:
             if state.is_over:
                 clear_up(tools)
 
-    def _target_record(
-        self,
-        control: StreamControl,
-        upgrade: Upgrade,
-        target: Callable[[Version], Version],
-        rewrite: StateRewrite | None,
-    ) -> DeploymentSpec:
-        old = control.with_found_modules(control.spec(upgrade.old_deployment_id))
-        return target_record(upgrade, target(Version.of(old)), old, rewrite)
+    def _pinned_version(self, control: StreamControl, deployment_id: str) -> Version:
+        """What a deployment runs, with the modules that its drivers found."""
+        return control.with_found_modules(control.spec(deployment_id)).version
+
+    def _check_target(self, control: StreamControl, upgrade: Upgrade) -> None:
+        """Check that a driver of the target could be launched. Raises as ``Drivers.check``."""
+        old = control.spec(upgrade.old_deployment_id)
+        self._context.drivers.check(replace(old, version=upgrade.target, start=StartPlan("fresh")), 1)
 
     def _first_step(self, tools: Tools) -> None:
         step = UpgradeStep(

@@ -124,7 +124,7 @@ class Completing:
         error = _unanswerable(found) or _ended(seen, found, condition)
         if error is not None:
             return WaitResult("over", error=error, last_seen=last_seen)
-        return WaitResult("pending", last_seen=last_seen, pause_seconds=seen.spec.settings.command_poll_seconds)
+        return WaitResult("pending", last_seen=last_seen, pause_seconds=seen.spec.version.settings.command_poll_seconds)
 
     def _through(self, seen: Observation, query_name: str | None) -> CompleteThrough:
         control = self._home.control(seen.stream_id)
@@ -223,7 +223,7 @@ class Completing:
         if any(isinstance(event, TERMINAL_EVENTS) for event in self._events(control, spec.deployment_id)):
             return True
         beat, newest_at = control.heartbeat(spec.deployment_id), max(event.at for event in started.values())
-        return beat is not None and (beat.at - newest_at).total_seconds() > spec.settings.exit_grace_seconds
+        return beat is not None and (beat.at - newest_at).total_seconds() > spec.version.settings.exit_grace_seconds
 
     def _checkpoint(self, control: StreamControl, deployment_id: str, name: str) -> Checkpoint:
         return Checkpoint(self._home.checkpoints, layout.checkpoint_folder(control.stream_id, deployment_id, name))

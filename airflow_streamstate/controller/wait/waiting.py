@@ -305,7 +305,7 @@ class Waits:
         return WaitResult(
             "pending",
             last_seen=self._described(seen) + more,
-            pause_seconds=seen.spec.settings.command_poll_seconds,
+            pause_seconds=seen.spec.version.settings.command_poll_seconds,
         )
 
     def _over(self, condition: WaitCondition, seen: Observation, end: End) -> WaitResult:
@@ -363,7 +363,7 @@ class Waits:
         newest = next(seen.of_kind(QueryStarted), None)
         if snapshot_id is None or beat is None or newest is None or seen.terminal is not None:
             return False
-        if (beat.at - newest.at).total_seconds() > seen.spec.settings.exit_grace_seconds:
+        if (beat.at - newest.at).total_seconds() > seen.spec.version.settings.exit_grace_seconds:
             return False
         manifest = self._home.control(seen.stream_id).readable_manifest(snapshot_id)
         known = set() if manifest is None else set(manifest.queries)

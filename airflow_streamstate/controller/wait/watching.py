@@ -229,8 +229,8 @@ class Watching:
             queries=with_commits(self._home, seen, _queries(seen, state)),
             is_current=seen.is_current,
             fencing_token=seen.spec.fencing_token,
-            version_label=seen.spec.version_label,
-            application=seen.spec.application.name,
+            version_label=seen.spec.version.version_label,
+            application=seen.spec.version.application.name,
             created_at=seen.spec.created_at,
             heartbeat_age_seconds=_rounded(seen.heartbeat_age_seconds),
             snapshot_age_seconds=None if snapshot_at is None else _age(now, snapshot_at),
@@ -480,7 +480,7 @@ def secrets_seen(spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str
     Enough for the texts of its agent, which has hidden all of them itself.
     """
     handed_over = handed_over_secrets(handle) if has_references(spec) and _is_here(handle) else ()
-    return secrets_of(spec.conf, spec.arguments, spec.environment, handed_over or ())
+    return secrets_of(spec.version.conf, spec.version.arguments, spec.version.environment, handed_over or ())
 
 
 def secrets_in_log(context: ControllerContext, spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...]:
@@ -510,7 +510,12 @@ def secrets_in_log(context: ControllerContext, spec: DeploymentSpec, handle: Lau
             next_step=f"Read the log itself, as its owner on the machine that launched the driver; {DRIVER_CONFIG} "
             "beside it is damaged, gone, or another user's.",
         )
-    return secrets_of(spec.conf, spec.arguments, spec.environment, (*looked_up, *context.home.credentials(os.environ)))
+    return secrets_of(
+        spec.version.conf,
+        spec.version.arguments,
+        spec.version.environment,
+        (*looked_up, *context.home.credentials(os.environ)),
+    )
 
 
 def _is_here(handle: LaunchHandle | None) -> bool:

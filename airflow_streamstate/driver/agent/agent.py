@@ -61,14 +61,14 @@ class Agent:
 
     def start(self) -> None:
         """Start both loops as daemon threads, a third one that seals older snapshots, and mirroring."""
-        settings = self._attempt.spec.settings
+        settings = self._attempt.spec.version.settings
         for name, step, seconds in (
             ("streamstate-commands", self.poll_commands_once, settings.command_poll_seconds),
             ("streamstate-heartbeat", self.beat_once, settings.heartbeat_seconds),
         ):
             threading.Thread(target=self._loop, args=(step, seconds), name=name, daemon=True).start()
         threading.Thread(target=self._seal_later, name="streamstate-seals", daemon=True).start()
-        if self._mirroring is not None and self._attempt.spec.mirrors:
+        if self._mirroring is not None and self._attempt.spec.version.mirrors:
             self._attempt.in_background(self._mirror)
 
     def stop(self) -> None:
@@ -118,7 +118,7 @@ class Agent:
         self._desk.poll()
         self._self_drain.order_if_finished()
         tell_failed_queries(attempt)
-        if attempt.spec.on_query_failure == "fail" and attempt.queries.first_failed is not None:
+        if attempt.spec.version.on_query_failure == "fail" and attempt.queries.first_failed is not None:
             fail_with_query(attempt, attempt.queries.first_failed)
         if not self._desk.is_trying_a_drain:
             self._periodic.take_if_due()

@@ -21,7 +21,7 @@ class GroupCommits:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._group = attempt.spec.settings.commit_offsets_to_group
+        self._group = attempt.spec.version.settings.commit_offsets_to_group
         self._told: dict[str, int] = {}
         self._busy: set[str] = set()
         self._quiet_until_seconds = 0.0

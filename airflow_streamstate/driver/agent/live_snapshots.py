@@ -248,7 +248,7 @@ class PeriodicSnapshots:
     def __init__(self, attempt: Attempt, give_way: Callable[[], None]) -> None:
         self._attempt = attempt
         self._give_way = give_way
-        self._every_seconds = attempt.spec.settings.snapshot_every_seconds
+        self._every_seconds = attempt.spec.version.settings.snapshot_every_seconds
         self._due_seconds = attempt.clock.monotonic_seconds() + (self._every_seconds or 0.0)
         self._is_sealing = False
         self._has_complained = False
@@ -282,7 +282,7 @@ class PeriodicSnapshots:
             raise
         except (UnavailableError, OutcomeUnknownError) as error:
             attempt.reporter.outage(f"snapshot {snapshot_id}", error)
-            self._wait(min(every, attempt.spec.settings.heartbeat_seconds))
+            self._wait(min(every, attempt.spec.version.settings.heartbeat_seconds))
         except StreamStateError as error:
             self._complain(snapshot_id, error)
             self._wait(every)

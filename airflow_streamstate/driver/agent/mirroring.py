@@ -46,7 +46,7 @@ class Mirroring:
         except StreamStateError as error:
             attempt.reporter.outage("the list of snapshots", error)
             return
-        for uri in attempt.spec.mirrors:
+        for uri in attempt.spec.version.mirrors:
             if attempt.clock.monotonic_seconds() >= self._quiet_until.get(uri, 0.0):
                 self._to(uri, snapshot_ids)
 
@@ -122,8 +122,8 @@ class Mirroring:
             store,
             mirror,
             snapshot_id,
-            batch_bytes=attempt.spec.settings.fetch_batch_bytes,
-            timeout_seconds=attempt.spec.settings.fetch_timeout_seconds,
+            batch_bytes=attempt.spec.version.settings.fetch_batch_bytes,
+            timeout_seconds=attempt.spec.version.settings.fetch_timeout_seconds,
             go_on=self._give_way,
         )
         self._done.add((uri, snapshot_id))

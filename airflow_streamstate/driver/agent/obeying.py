@@ -118,7 +118,7 @@ class CommandHandler:
         attempt = self._attempt
         attempt.fence.check()
         now_seconds = attempt.clock.monotonic_seconds()
-        if now_seconds - self._looked_at_seconds < attempt.spec.settings.command_poll_seconds:
+        if now_seconds - self._looked_at_seconds < attempt.spec.version.settings.command_poll_seconds:
             return
         self._looked_at_seconds = now_seconds
         try:
@@ -257,7 +257,7 @@ class CommandHandler:
     def _out_of_date(self, request: SnapshotRequest) -> str | None:
         if self._attempt.command_status(request.command_id).is_begun:
             return None
-        return out_of_date(request, self._attempt.clock.now(), self._attempt.spec.settings.clock_skew_seconds)
+        return out_of_date(request, self._attempt.clock.now(), self._attempt.spec.version.settings.clock_skew_seconds)
 
     def _ignore(self, command: Command, slot: CommandSlot, reason: str) -> None:
         ignore(self._attempt, command, slot.number or 0, reason)

@@ -50,7 +50,7 @@ class Supervisor:
         self.attempt = Attempt(
             control, checkpoints, spec, attempt, clock, checkpoint_uri_of, say, in_background, looked_up, open_place
         )
-        self._names = NameBook(spec.start.renamed_queries)
+        self._names = NameBook(spec.start.rename_queries)
         self._this_start = ThisStart(clock.now())
         self._runs = Runs(self.attempt)
         self._session_known = False
@@ -132,7 +132,7 @@ class Supervisor:
     def _remarks_on_name(self, name: str, requested_name: str | None, location: str | None) -> tuple[str, ...]:
         """Sentences on a name that is another one in the script, or at each start."""
         attempt = self.attempt
-        given = attempt.spec.start.renamed_queries.get(name)
+        given = attempt.spec.start.rename_queries.get(name)
         if given is not None and given == (requested_name or last_part(location)):
             return (f"the script calls query {name} {given}: its state goes on under the name that it began with",)
         is_own = bool(requested_name)

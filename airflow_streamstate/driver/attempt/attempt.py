@@ -99,7 +99,7 @@ class Attempt:
         self.accepts_hazards = False
         self.in_background = in_background
         self._uri_of = checkpoint_uri_of
-        secrets = secrets_of(spec.conf, spec.arguments, spec.environment, looked_up)
+        secrets = secrets_of(spec.version.conf, spec.version.arguments, spec.version.environment, looked_up)
         self.journal = control.journal(spec.deployment_id)
         self.reporter = self._reporter_class(self.journal, number, clock, say, secrets)
         self.sources = SourceBook(self.reporter)

@@ -140,7 +140,7 @@ class LogicalQuery:
 
     @property
     def _lets_others_run(self) -> bool:
-        return self.has_failed_itself and self._attempt.spec.on_query_failure == "degrade"
+        return self.has_failed_itself and self._attempt.spec.version.on_query_failure == "degrade"
 
     def await_termination(self, timeout_seconds: float | None = None) -> bool:
         """Wait until it is over; False at the timeout. Raises FencedError if this attempt was replaced."""

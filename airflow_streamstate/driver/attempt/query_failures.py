@@ -36,7 +36,7 @@ def tell_failed_queries(attempt: Attempt, *, is_last_look: bool = False) -> None
 def _tell(attempt: Attempt, query: LogicalQuery, batch_id: int | None, planned_id: int | None) -> None:
     text = query.failure() or ""
     cause = attempt.reporter.shortened(cause_in(text), MAX_CAUSE_CHARACTERS, in_a_line=True)
-    then: AfterQueryFailure = "fail" if attempt.spec.on_query_failure == "fail" else "degrade"
+    then: AfterQueryFailure = "fail" if attempt.spec.version.on_query_failure == "fail" else "degrade"
     where = "" if planned_id is None else f" in batch {planned_id}"
     attempt.reporter.say(f"query {query.name} has failed{where}: {cause}")
     attempt.reporter.write_soon(

@@ -67,7 +67,7 @@ def retry_until_fenced(attempt: Attempt, doing: str, act: Callable[[], Result]) 
 
 def _bear_refusal(attempt: Attempt, doing: str, error: StoreRefusedError, since: float | None) -> float:
     """Return since when the store has refused; a note says so once."""
-    now, most = attempt.clock.monotonic_seconds(), attempt.spec.settings.lost_after_seconds
+    now, most = attempt.clock.monotonic_seconds(), attempt.spec.version.settings.lost_after_seconds
     if since is None:
         text = f"a store refuses access that it gave before; the driver retries for {most:g} s"
         attempt.reporter.note(text, doing=doing, reason=str(error))
@@ -240,7 +240,7 @@ def take_snapshot(
         request_id=request_id,
         spark_version=_written_by(attempt, queries) if kind == "stopped" else attempt.spark_version,
         places=attempt.places,
-        kept_at=attempt.spec.snapshots,
+        kept_at=attempt.spec.version.snapshots,
         when_linked=when_linked,
         go_on=go_on,
     )

@@ -135,7 +135,7 @@ class _Trial:
         folder = layout.trial_folder(attempt.stream_id, attempt.deployment_id, name)
         self._fork = Checkpoint(attempt.checkpoints, folder)
         self._is_before = True
-        self._moves = attempt.spec.start.moved_sources
+        self._moves = attempt.spec.start.move_sources
 
     def clear(self) -> None:
         """Remove the fork that was made for this."""

@@ -104,7 +104,7 @@ def expected_start(attempt: Attempt, name: str) -> QueryStart | None:
         return "fresh"
     known = manifest.queries.get(name)
     if known is None:
-        return "fresh" if name in attempt.spec.start.fresh_queries else None
+        return "fresh" if name in attempt.spec.start.allow_new_queries else None
     if not has_positions(known):
         return "fresh"
     return "seeded" if known.drained else "restored"
@@ -164,7 +164,7 @@ class Rehearsing:
         self._words = words
         self._end_script = end_script
         self._builder = Builder(attempt)
-        self._names = NameBook(attempt.spec.start.renamed_queries)
+        self._names = NameBook(attempt.spec.start.rename_queries)
         self._application_id = ""
         self._queries: dict[str, RehearsedQuery] = {}
         self._before: dict[str, RehearsedQuery] | None = None
@@ -361,7 +361,7 @@ class Rehearsing:
             new = plan_of(self.attempt, name, startable)
             rewrite = self.attempt.spec.start.rewrite
             migrated = migrated_operators(self.attempt, name, new)
-            moves = self.attempt.spec.start.moved_sources
+            moves = self.attempt.spec.start.move_sources
             found = (
                 () if old is None else settled(compare(moved_plan(old, moves), new), new, rewrite, migrated).differences
             )
@@ -447,7 +447,7 @@ class Rehearsing:
             if self._verdict is not None or self._is_ending or self._is_seeding or not self._wants_seeds():
                 return False
             self._before, self._queries = self._queries, {}
-            self._names = NameBook(self.attempt.spec.start.renamed_queries)
+            self._names = NameBook(self.attempt.spec.start.rename_queries)
             self._quiet_since_seconds = self._asked_at_seconds = None
             self._doing = "the script, tried as after a drain, before its first query"
             first = self.attempt
@@ -490,7 +490,7 @@ class Rehearsing:
             else:
                 self._give("deadline", late)
             return FAILED_STATUS
-        since, grace = self._quiet_since_seconds, self.attempt.spec.settings.exit_grace_seconds
+        since, grace = self._quiet_since_seconds, self.attempt.spec.version.settings.exit_grace_seconds
         if since is None or clock.monotonic_seconds() - since < grace:
             return None
         now = clock.monotonic_seconds()

@@ -143,7 +143,7 @@ class Replaying(Rehearsing):
             if len(batches) < len(batch_ids):
                 break
             with suppress(ObjectMissingError):  # a running query has moved on
-                moves = attempt.spec.start.moved_sources
+                moves = attempt.spec.start.move_sources
                 fork_before(old, batches[0], fork, attempt.clock.new_uuid(), moves)
                 return batches
         raise InvalidRequestError(

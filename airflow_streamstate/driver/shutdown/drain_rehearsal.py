@@ -108,7 +108,7 @@ def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, command: Dr
         with suppress(StreamStateError):  # the next trial wipes it, too
             wipe(trial)
     left = [each for each in rows if each.rows]
-    if command.discard_state or not left:
+    if command.allow_state_loss or not left:
         return ""
     rows_left = "; ".join(
         f"{each.rows} rows of {each.name}: {reach.why_left(query, each.operator_id)}" for each in left

@@ -222,7 +222,7 @@ class _Drain:
 
     def _wait_a_while(self, queries: list[LogicalQuery]) -> None:
         clock, began = self._attempt.clock, self._attempt.clock.monotonic_seconds()
-        grace = self._attempt.spec.settings.exit_grace_seconds
+        grace = self._attempt.spec.version.settings.exit_grace_seconds
         with suppress(NotWaitedForError):
             end_at_barriers(
                 self._attempt,

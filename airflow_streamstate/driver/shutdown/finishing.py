@@ -122,7 +122,7 @@ def _end_by_itself(
         attempt.reporter.note(text, queries=[query.name for query in running])
     # A failed script waits for its batches only this long; the next start runs again what is cut.
     clock, began = attempt.clock, attempt.clock.monotonic_seconds()
-    grace = attempt.spec.settings.exit_grace_seconds
+    grace = attempt.spec.version.settings.exit_grace_seconds
 
     def is_enough() -> bool:
         return failure is not None and clock.monotonic_seconds() - began > grace
@@ -161,7 +161,7 @@ def _unanswered_failure(attempt: Attempt) -> ScriptFailure | None:
     """The failure of a query for which status 0 of the script cannot speak; with ``on_query_failure`` ``script`` it
     speaks for failures that the script was given."""
     failed = failed_queries(attempt)
-    if attempt.spec.on_query_failure == "script":
+    if attempt.spec.version.on_query_failure == "script":
         failed = [query for query in failed if not query.is_failure_given]
     return _failure_of(failed[0]) if failed else None
 
@@ -234,7 +234,7 @@ def end_overdue_script(attempt: Attempt) -> int | None:
     released_at = attempt.latch.released_at_seconds
     if released_at is None or attempt.script.has_ended:
         return None
-    grace = attempt.spec.settings.exit_grace_seconds
+    grace = attempt.spec.version.settings.exit_grace_seconds
     if attempt.clock.monotonic_seconds() - released_at < grace:
         return None
     attempt.script.note_ended(has_failed=attempt.script.has_failed)

@@ -144,7 +144,7 @@ class Flush:
     def _is_over(self) -> bool:
         """Whether nothing of it writes any more: its thread has ended, and within the grace its tasks."""
         clock, run = self._attempt.clock, self._run
-        until = clock.monotonic_seconds() + self._attempt.spec.settings.exit_grace_seconds
+        until = clock.monotonic_seconds() + self._attempt.spec.version.settings.exit_grace_seconds
         while not self.has_ended() or (run is not None and self._retry("Spark", run.has_running_tasks)):
             if clock.monotonic_seconds() >= until:
                 return False

@@ -60,7 +60,7 @@ def starts_no_more(attempt: Attempt) -> bool:
     """Whether the script will start no further query: it has ended, or ``exit_grace_seconds`` have passed since its
     last start."""
     started_at = attempt.queries.last_start_at_seconds
-    grace = attempt.spec.settings.exit_grace_seconds
+    grace = attempt.spec.version.settings.exit_grace_seconds
     is_late = started_at is not None and attempt.clock.monotonic_seconds() - started_at > grace
     return attempt.script.has_ended or is_late
 

@@ -126,7 +126,7 @@ class Limits:
     def _requests(self) -> list[tuple[CancelRequest, int]]:
         """Requests to cancel the drain, read as often as commands are; empty while the store does not answer."""
         attempt, now = self._attempt, self._attempt.clock.monotonic_seconds()
-        poll_seconds = attempt.spec.settings.command_poll_seconds
+        poll_seconds = attempt.spec.version.settings.command_poll_seconds
         if self._looked_at_seconds is not None and now - self._looked_at_seconds < poll_seconds:
             return []
         self._looked_at_seconds = now

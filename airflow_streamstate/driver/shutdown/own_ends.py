@@ -59,6 +59,6 @@ def _instead(attempt: Attempt, query: LogicalQuery) -> str:
 
 def _is_read_to_its_end(attempt: Attempt, query: LogicalQuery) -> bool:
     """Whether its sources say that nothing follows."""
-    if attempt.spec.settings.keep_running:
+    if attempt.spec.version.settings.keep_running:
         return False
     return retry_until_fenced(attempt, "the log", lambda: finished_parts(attempt, query)) is not None

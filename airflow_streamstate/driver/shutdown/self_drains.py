@@ -60,7 +60,7 @@ class SelfDrain:
             UnavailableError, OutcomeUnknownError: the store does not answer; call it again.
         """
         attempt, now_seconds = self._attempt, self._attempt.clock.monotonic_seconds()
-        if self._is_ordered or attempt.spec.settings.keep_running or not attempt.latch.is_open:
+        if self._is_ordered or attempt.spec.version.settings.keep_running or not attempt.latch.is_open:
             return
         if now_seconds < self._next_look_seconds:
             return

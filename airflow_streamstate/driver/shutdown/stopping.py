@@ -206,7 +206,7 @@ def cut_runs(attempt: Attempt, queries: Sequence[LogicalQuery]) -> list[str]:
     """
     for query in queries:
         attempt.in_background(partial(cut, attempt, query), gives_way=False)
-    until = attempt.clock.monotonic_seconds() + attempt.spec.settings.exit_grace_seconds
+    until = attempt.clock.monotonic_seconds() + attempt.spec.version.settings.exit_grace_seconds
     left = list(queries)
     while left and attempt.clock.monotonic_seconds() < until:
         left = [query for query in left if not retry_until_fenced(attempt, "Spark", query.has_stopped_running)]

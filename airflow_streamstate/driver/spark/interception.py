@@ -293,9 +293,9 @@ class Interception:
     def _own_settings(self, spark: Any) -> tuple[str, ...]:
         """Sentences on what the script set in its own code, against what its deployment says."""
         spec, properties = self._supervisor.attempt.spec, spark._jvm.java.lang.System
-        launched = {key: properties.getProperty(key) for key in launch_keys(spec.conf)}
+        launched = {key: properties.getProperty(key) for key in launch_keys(spec.version.conf)}
         at_launch = {key: value for key, value in launched.items() if value is not None}
-        return tuple(notes_on_own_settings(spec.master, spec.conf, dict(spark.conf.getAll), at_launch))
+        return tuple(notes_on_own_settings(spec.version.master, spec.version.conf, dict(spark.conf.getAll), at_launch))
 
     def _pace(self, name: str, handle: SupervisedQuery) -> None:
         """Sleep where a script loops around ``start()`` after queries have stopped starting."""

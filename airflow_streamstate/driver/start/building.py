@@ -64,7 +64,7 @@ def check_new_name(attempt: Attempt, name: str, startable: StartableQuery) -> No
         InvalidRequestError: the query was known by another name.
         UnavailableError: the store does not answer.
     """
-    if name in attempt.spec.start.fresh_queries:
+    if name in attempt.spec.start.allow_new_queries:
         return
     left = {}
     for known in sorted(set(checkpoint_names(attempt)) - {name, *attempt.queries.names()}):
@@ -215,7 +215,7 @@ class Builder:
     def _known(self, manifest: SnapshotManifest | None, name: str) -> QuerySnapshot | None:
         """A query of the snapshot, its sources where they are now; None for none."""
         known = None if manifest is None else manifest.queries.get(name)
-        return None if known is None else moved_query(known, self._attempt.spec.start.moved_sources)
+        return None if known is None else moved_query(known, self._attempt.spec.start.move_sources)
 
     def _leased(self, manifest: SnapshotManifest) -> AbstractContextManager[SnapshotLease]:
         reader = f"the start of {self._attempt.deployment_id}"
@@ -313,7 +313,7 @@ class Builder:
         _check_sources(name, startable, known, last, self._attempt.sources.look_up(name, startable))
 
     def _unknown(self, name: str, manifest: SnapshotManifest) -> Built:
-        if name in self._attempt.spec.start.fresh_queries:
+        if name in self._attempt.spec.start.allow_new_queries:
             return Built("fresh", remarks=("the snapshot does not know it; it starts with nothing, as was asked for",))
         if not any(has_positions(query) for query in manifest.queries.values()) and self._is_whole(manifest):
             return Built("fresh", remarks=("no query of the snapshot ever committed a batch",))

@@ -145,7 +145,7 @@ def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> Non
         attempt.reporter.answered("the claim")
         return register
 
-    claiming = Retry(for_seconds=attempt.spec.settings.lost_after_seconds, pause_seconds=CLAIM_PAUSE_SECONDS)
+    claiming = Retry(for_seconds=attempt.spec.version.settings.lost_after_seconds, pause_seconds=CLAIM_PAUSE_SECONDS)
     register = claiming.call(
         attempt.clock, take, UnavailableError, lambda error: attempt.reporter.outage("the claim", error)
     )

@@ -121,7 +121,7 @@ class Continuing:
         if read.plan is None:
             return compared([difference("not-comparable", "", f"the plan of {name} cannot be read: {read.problem}")])
         is_own = maker.deployment_id == self._attempt.deployment_id
-        before = maker.plan if is_own else moved_plan(maker.plan, self._attempt.spec.start.moved_sources)
+        before = maker.plan if is_own else moved_plan(maker.plan, self._attempt.spec.start.move_sources)
         both = {**self._held, name: (before, read.plan)}
         old: Mapping[str, QueryPlan] = {each: plans[0] for each, plans in both.items()}
         found = compare_deployments(old, {each: plans[1] for each, plans in both.items()}).queries[name]
@@ -141,7 +141,7 @@ class Continuing:
     def _fitting(self, name: str, read: ReadPlan, maker: RecordedPlan, comparison: Comparison) -> ReadPlan:
         if read.plan is None:
             return read
-        self._held[name] = (moved_plan(maker.plan, self._attempt.spec.start.moved_sources), read.plan)
+        self._held[name] = (moved_plan(maker.plan, self._attempt.spec.start.move_sources), read.plan)
         hazards = refusing(comparison, accepts_hazards=False)
         accepted = tuple(f"an accepted hazard: {each.reason}" for each in hazards)
         return ReadPlan(read.plan, remarks=accepted, is_accepted=bool(hazards))

@@ -35,7 +35,7 @@ def moved_source_logs(
         IncompatibleUpgradeError: rows would be read again, or not at all.
         UnavailableError: the new folder cannot be listed.
     """
-    moves = attempt.spec.start.moved_sources
+    moves = attempt.spec.start.move_sources
     if not moves:
         return {}
     logs: dict[str, list[FileSourceEntry]] = {}

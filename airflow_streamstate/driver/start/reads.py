@@ -67,7 +67,7 @@ def _now(attempt: Attempt, query_name: str) -> ScriptReads:
         write_id=attempt.clock.new_uuid(),
         recorded_at=attempt.clock.now(),
         others=opened.others,
-        variables=opened.variables(attempt.spec.environment, attempt.reporter.redacted),
+        variables=opened.variables(attempt.spec.version.environment, attempt.reporter.redacted),
     )
 
 

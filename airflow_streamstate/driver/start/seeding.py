@@ -185,7 +185,7 @@ def _check_state_left(attempt: Attempt, name: str, known: QuerySnapshot) -> tupl
     rows = known.position.state_rows_left
     if rows == 0 or not (known.drained or any(entry.path.startswith("state/") for entry in known.files)):
         return ()
-    if attempt.spec.start.discard_state:
+    if attempt.spec.start.allow_state_loss:
         what = "state" if rows is None else f"{rows} rows of state"
         left = "that the drain left" if known.drained else "of the snapshot"
         return (f"{what} {left} is discarded, as asked for",)

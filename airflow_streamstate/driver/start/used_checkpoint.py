@@ -13,8 +13,9 @@ from dataclasses import fields
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import OwnCheckpoint, StartableQuery
 from airflow_streamstate.errors import StartRefusedError
-from airflow_streamstate.protocol.records import Artifact, DeploymentSpec
+from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import OF_NO_NUMBER, default_settings
+from airflow_streamstate.protocol.terms.version import Artifact
 
 _READ_BY_STORES = ("s3://", "gs://", "az://", "abfs://", "abfss://", "/")
 _PINNED = (("--py-files", "py_files"), ("--files", "files"))
@@ -105,33 +106,33 @@ def adopt_command(spec: DeploymentSpec, home_uri: str, name: str, uri: str) -> s
     With ``--stopped``: where that is wrong, the log moves, and the adoption is refused.
     """
     words = ["streamstate", "adopt", spec.stream_id, "--checkpoint", _assigned(name, uri), "--stopped"]
-    words += ["--app", spec.script_path or spec.application.name]
+    words += ["--app", spec.version.script_path or spec.version.application.name]
     words += [word for option, value in _options(spec, home_uri) for word in (option, value)]
-    words += ["--", *spec.arguments] if spec.arguments else []
+    words += ["--", *spec.version.arguments] if spec.version.arguments else []
     return shlex.join(words)
 
 
 def _options(spec: DeploymentSpec, home_uri: str) -> Iterator[tuple[str, str]]:
     plain = {
-        "--master": spec.master,
-        "--working-folder": spec.working_folder,
-        "--label": spec.version_label,
-        "--on-query-failure": "" if spec.on_query_failure == "script" else spec.on_query_failure,
-        "--launcher": "" if spec.launcher is None else spec.launcher.name,
+        "--master": spec.version.master,
+        "--working-folder": spec.version.working_folder,
+        "--label": spec.version.version_label,
+        "--on-query-failure": "" if spec.version.on_query_failure == "script" else spec.version.on_query_failure,
+        "--launcher": "" if spec.version.launcher is None else spec.version.launcher.name,
     }
     yield from ((option, value) for option, value in plain.items() if value)
-    yield from _pairs("--conf", spec.conf)
-    yield from _pairs("--env", spec.environment)
-    yield from (("--packages", each) for each in spec.packages)
-    yield from (("--jars", jar) for jar in spec.jars if not isinstance(jar, Artifact))
-    if spec.launcher is not None:
-        yield from _pairs("--launcher-option", spec.launcher.options)
+    yield from _pairs("--conf", spec.version.conf)
+    yield from _pairs("--env", spec.version.environment)
+    yield from (("--packages", each) for each in spec.version.packages)
+    yield from (("--jars", jar) for jar in spec.version.jars if not isinstance(jar, Artifact))
+    if spec.version.launcher is not None:
+        yield from _pairs("--launcher-option", spec.version.launcher.options)
     default = default_settings(home_uri)
     for one in fields(default):
-        value = getattr(spec.settings, one.name)
+        value = getattr(spec.version.settings, one.name)
         if one.name not in OF_NO_NUMBER and value is not None and value != getattr(default, one.name):
             yield "--setting", f"{one.name}={value:g}" if isinstance(value, float) else f"{one.name}={value}"
-    yield from (("--allow-new-query", each) for each in spec.start.fresh_queries)
+    yield from (("--allow-new-query", each) for each in spec.start.allow_new_queries)
 
 
 def _pairs(option: str, values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -141,8 +142,8 @@ def _pairs(option: str, values: Mapping[str, object]) -> Iterator[tuple[str, str
 def _left_out(spec: DeploymentSpec) -> Iterator[tuple[str, list[str]]]:
     """Options whose files are pinned by name: the place that they came from is not recorded."""
     for option, field in _PINNED:
-        yield option, [artifact.name for artifact in getattr(spec, field)]
-    yield "--jars", [jar.name for jar in spec.jars if isinstance(jar, Artifact)]
+        yield option, [artifact.name for artifact in getattr(spec.version, field)]
+    yield "--jars", [jar.name for jar in spec.version.jars if isinstance(jar, Artifact)]
 
 
 def _assigned(name: str, uri: str) -> str:

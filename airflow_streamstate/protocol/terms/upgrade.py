@@ -11,7 +11,7 @@ from airflow_streamstate.protocol.terms.declaration import check_terms, term
 
 UpgradeMode = Literal["auto", "restore", "drain", "fresh"]
 Strategy = Literal["forward", "undo"]
-MOST_BATCHES = 100
+MOST_BATCHES, MOST_ROWS = 100, 1_000_000_000
 """That a rehearsal or a replay runs again."""
 LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR = 1.1, 1_000.0
 MOST_SNAPSHOT_AGE_SECONDS = 10 * 365 * 86_400.0
@@ -25,7 +25,7 @@ class TakeoverTerms:
 
     warm: bool = term(
         True,
-        help="launch the next driver while the other one still runs, also on the way back: needs room for two",
+        help="launch the next driver while the other runs, also on the way back: needs room for two",
         verbs=_EVERY_VERB,
     )
     rehearsal_deadline_seconds: Seconds = term(
@@ -88,6 +88,7 @@ class RehearsalTerms:
         help="about this many rows of these batches, at most",
         heading=_REHEARSAL,
         least=1,
+        most=MOST_ROWS,
         verbs=("rescale",),
     )
 
@@ -111,10 +112,8 @@ class UpgradeTerms(RehearsalTerms, TakeoverTerms):
     allow_drain: bool = term(
         False, help="drain if the state does not fit: open windows are written early", verbs=("deploy",)
     )
-    needs_approval: bool = term(False, help="wait until a person approves the plan, as with `streamstate approve`")
-    approved_by_another: bool = term(
-        False, help="as {needs_approval}, by another person than the one who requested the upgrade"
-    )
+    needs_approval: bool = term(False, help="wait until a person approves the plan")
+    approved_by_another: bool = term(False, help="as {needs_approval}, by another person")
     accept_hazards: bool = term(
         False,
         help="accept a `hazardous` plan; a difference that needs a drain still needs it",

@@ -12,12 +12,17 @@ from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.cli.allowing import AllowedFile
 from airflow_streamstate.cli.naming import allow_change, allow_here, allow_request
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import change_request, deploy_request
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 
 NAMED = Allowed(secrets=("env://PG_PASSWORD",))
+
+
+def script(folder: Path) -> Path:
+    path = folder / "job.py"
+    path.write_text("print(1)\n")
+    return path
 
 
 def test_what_is_named_is_kept_for_its_home_alone(tmp_path: Path) -> None:
@@ -75,10 +80,10 @@ def test_a_deploy_here_keeps_this_machine_as_a_place(tmp_path: Path, capsys: pyt
     """So that a stream on this machine is still allowed once another one is deployed elsewhere."""
     environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
     session = ShellSession.of(environ, as_json=True)
-    allow_request(session, DeployRequest("here", tmp_path / "job.py"))
+    allow_request(session, deploy_request("here", script(tmp_path)))
     assert capsys.readouterr().err == ""  # no more than an empty list allows
     elsewhere = LauncherChoice("yarn", {"queue": "q"})
-    allow_request(session, DeployRequest("there", tmp_path / "job.py", launcher=elsewhere))
+    allow_request(session, deploy_request("there", script(tmp_path), launcher=elsewhere))
     kept = ShellSession.of(environ, as_json=True).home().config.allowed.launchers
     assert [place.launcher for place in kept] == ["local", "yarn"]
 
@@ -87,9 +92,9 @@ def test_this_machine_beside_another_place_is_said(tmp_path: Path, capsys: pytes
     """Whoever deploys here opens this machine to the home, which until then named another place alone."""
     environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
     session = ShellSession.of(environ, as_json=True)
-    allow_request(session, DeployRequest("there", tmp_path / "job.py", launcher=LauncherChoice("yarn", {})))
+    allow_request(session, deploy_request("there", script(tmp_path), launcher=LauncherChoice("yarn", {})))
     assert "yarn" in capsys.readouterr().err
-    allow_request(session, DeployRequest("here", tmp_path / "job.py"))
+    allow_request(session, deploy_request("here", script(tmp_path)))
     assert '{"launcher": "local"}' in capsys.readouterr().err
 
 
@@ -97,7 +102,7 @@ def test_a_change_keeps_no_place_that_it_does_not_name(tmp_path: Path) -> None:
     """Whose records say that the driver is on this machine may be an attacker."""
     environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
     session = ShellSession.of(environ, as_json=True)
-    allow_change(session, ChangeRequest("orders", reason="x"))
+    allow_change(session, change_request("orders", reason="x"))
     allow_here(session)  # a replay, or a look into the state
     assert session.home().config.allowed.launchers[0].launcher == "local"
     assert ShellSession.of(environ, as_json=True).home().config.allowed == Allowed()
@@ -108,8 +113,8 @@ def test_a_file_that_a_command_names_is_allowed_to_be_sent(tmp_path: Path) -> No
     environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
     conf = {"spark.jars": f"s3://x/y.jar,{tmp_path}/a.jar", "spark.files": "local:///b.csv"}
     session = ShellSession.of(environ, as_json=True)
-    allow_request(session, DeployRequest("here", tmp_path / "job.py", conf=conf))
+    allow_request(session, deploy_request("here", script(tmp_path), conf=conf))
     assert session.home().config.allowed.files == ()
-    there = DeployRequest("there", tmp_path / "job.py", launcher=LauncherChoice("yarn", {}), conf=conf)
+    there = deploy_request("there", script(tmp_path), launcher=LauncherChoice("yarn", {}), conf=conf)
     allow_request(session, there)
     assert session.home().config.allowed.files == (f"{tmp_path}/a.jar",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.options import Ordering
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 
 ORDERING = Ordering(None, False, "", None)
 
@@ -34,7 +35,7 @@ def given(*words: str) -> dict[str, Any]:
 def test_nothing_given_changes_nothing() -> None:
     """All stays as it runs now; a reason alone is no change."""
     assert not names_anything(given())
-    assert change_of("orders", given(), Ordering(None, False, "a restart", None)) == ChangeRequest(
+    assert change_of("orders", given(), Ordering(None, False, "a restart", None)) == change_request(
         "orders", reason="a restart"
     )
 
@@ -49,12 +50,19 @@ def test_nothing_given_changes_nothing() -> None:
         (("--py-files", "a.py,b.zip"), {"py_files": (Path("a.py"), Path("b.zip"))}),
         (("--files", "rules.json"), {"files": (Path("rules.json"),)}),
         (("--master", "local[4]"), {"master": "local[4]"}),
-        (("--allow-new-query", "raw"), {"fresh_queries": ("raw",)}),
-        (("--allow-state-loss",), {"discard_state": True}),
+        (("--allow-new-query", "raw"), {"allow_new_queries": ("raw",)}),
+        (("--allow-state-loss",), {"allow_state_loss": True}),
         (("--", "--in", "/data"), {"arguments": ("--in", "/data")}),
     ],
 )
-def test_what_is_given_is_new(words: tuple[str, ...], expected: dict[str, Any]) -> None:
+def test_what_is_given_is_new(
+    words: tuple[str, ...], expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each by its name, and nothing beside it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("v2.py", "a.py", "rules.json"):
+        Path(name).write_text("print(1)\n")
+    with zipfile.ZipFile("b.zip", "w") as archive:
+        archive.write("a.py")
     assert names_anything(given(*words))
-    assert change_of("orders", given(*words), ORDERING) == ChangeRequest("orders", **expected)
+    assert change_of("orders", given(*words), ORDERING) == change_request("orders", **expected)

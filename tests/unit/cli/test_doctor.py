@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.store.local import LocalStore
+from support.recorded_specs import with_version
 from support.s3_server import BUCKET
 from support.shell import Answer, Desk, shell
 
@@ -237,7 +237,7 @@ def test_a_stream_that_brings_one_along_is_named(desk: Desk) -> None:
     stream.deploy()
     answer = shell("home", "doctor", "--home", str(desk.home), "--json")
     assert "releases of stream flights" not in [check["name"] for check in answer.json["checks"]]
-    spec = replace(stream.control.spec("d-0001"), packages=(coordinates,))
+    spec = with_version(stream.control.spec("d-0001"), packages=(coordinates,))
     LocalStore(desk.home).put(layout.spec_key("flights", "d-0001"), to_bytes(spec))
     answer = shell("home", "doctor", "--home", str(desk.home), "--json")
     (check,) = [check for check in answer.json["checks"] if check["name"] == "releases of stream flights"]

@@ -55,6 +55,7 @@ STATUS_OF = {
 BY_NAME = {
     errors.DeadlineExceededError: DEADLINE,
     errors.ExpiredError: DEADLINE,
+    errors.HomeFormatError: REFUSED,
     errors.IncompatibleUpgradeError: REFUSED,
     errors.InputLostError: REFUSED,
     errors.UnsupportedCheckpointError: REFUSED,

@@ -214,7 +214,7 @@ def test_streams_are_one_row_each(desk: Desk) -> None:
 
 def test_a_stream_that_cannot_be_read_says_why_and_no_numbers(desk: Desk) -> None:
     """Its state is unknown: it is not lost, and has no attempt 0."""
-    (desk.home / "broken").mkdir(parents=True)
+    desk.stream("broken").deploy()
     (desk.home / "broken" / "stream.json").write_text("{")
     lines = shell("list").out.splitlines()
     assert lines[1].split() == ["broken", "unreadable"]
@@ -288,7 +288,7 @@ def test_snapshots_are_listed_with_their_sizes(desk: Desk) -> None:
     rows = shell("snapshot", "list", "flights", "--json").json["snapshots"]
     assert [row["snapshot_id"] for row in rows] == ["d-0001-live-000001", "d-0001-stopped-000001"]
     assert rows[0]["request_id"] is None
-    assert rows[0]["content_digest"] == rows[1]["content_digest"]  # of manifests that have none, it is made of them
+    assert rows[0]["content_digest"] == rows[1]["content_digest"]
     assert len(rows[0]["content_digest"]) == 64
     assert "d-0001-stopped-000001  stopped" in shell("snapshot", "list", "flights").out
 

@@ -99,7 +99,7 @@ def test_without_a_change_the_recorded_plan_is_shown(running: Desk) -> None:
 def test_what_is_not_there_is_told(desk: Desk) -> None:
     """No stream, no script: with the status of usage, and nothing begun."""
     Home(HomeConfig(str(desk.home))).begin("tests")
-    missing = shell("plan", "nowhere", "--app", "x.py", "--json")
+    missing = shell("plan", "nowhere", "--app", script(desk.base), "--json")
     assert (missing.status, missing.error["type"]) == (2, "StreamNotFoundError")
     assert shell("plan", "nowhere", "--json").status == 2
     desk.stream().deploy().runs()

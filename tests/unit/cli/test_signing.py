@@ -48,6 +48,11 @@ def rewritten(path: Path, **fields: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **fields}))
 
 
+def runs_another(path: Path, **terms: object) -> None:
+    """The record of a deployment, with these terms of its version changed."""
+    rewritten(path, version={**json.loads(path.read_bytes())["version"], **terms})
+
+
 def test_a_stream_lives_through_all_verbs_with_a_key(signed: Desk, tmp_path: Path) -> None:
     """Deployed, rehearsed, stopped, resumed, mirrored and restored: every record of a controller is signed."""
     keep_plan(signed.stream().control, "d-0001", QUERY)
@@ -74,7 +79,7 @@ def test_nothing_is_launched_from_a_changed_spec(signed: Desk) -> None:
     place = signed.home / "flights" / "artifacts" / digest / "job.py"
     place.parent.mkdir(parents=True)
     place.write_bytes(evil)
-    rewritten(spec(signed), application={"name": "job.py", "sha256": digest})
+    runs_another(spec(signed), application={"name": "job.py", "sha256": digest})
     refused = shell("resume", "flights", "--timeout", 30, "--json")
     assert refused.status != 0
     assert refused.json["error"]["type"] == "SignatureError"
@@ -106,7 +111,7 @@ def test_a_home_is_signed_only_after_it_was_shown(desk: Desk, monkeypatch: pytes
     before = dict(records(desk.home))
     shown = shell("home", "sign")
     assert "flights/deployments/d-0001/spec.json: DeploymentSpec, it has no signature" in shown.out
-    assert 'application: {"name": "job.py", "sha256": "' in shown.out
+    assert '    version.application: {"name": "job.py", "sha256": "' in shown.out
     assert "nothing is signed yet" in shown.out
     assert dict(records(desk.home)) == before
     assert shell("home", "sign", "--rotate", "--yes", "--json").json["signed"] == 0, "none has ever been signed"
@@ -129,14 +134,15 @@ def test_every_field_of_what_would_be_signed_is_shown(desk: Desk, monkeypatch: p
         "jars": ["https://evil.example/one.jar"],
         "working_folder": "/evil/folder",
     }
-    rewritten(spec(desk), **forged)
+    runs_another(spec(desk), **forged)
     shown = shell("home", "sign").out
     [told] = [one for one in shell("home", "sign", "--json").json["records"] if one["kind"] == "DeploymentSpec"]
     for name, value in forged.items():
-        assert json.dumps(value) in shown
-        assert told["record"][name] == value
+        assert f"    version.{name}: {json.dumps(value)}\n" in shown
+        assert told["record"]["version"][name] == value
     raw = json.loads(spec(desk).read_bytes())
-    assert [name for name in raw if f"    {name}: " not in shown] == []
+    parts = [f"{name}.{each}" for name in ("version", "start") for each in raw.pop(name)]
+    assert [name for name in (*raw, *parts) if f"    {name}: " not in shown] == []
 
 
 def test_only_the_list_that_was_shown_is_signed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +163,7 @@ def test_only_the_list_that_was_shown_is_signed(desk: Desk, monkeypatch: pytest.
         assert {path: raw for path, raw in records(desk.home) if path != spec(desk)} == {
             path: raw for path, raw in before.items() if path != spec(desk)
         }, written
-        rewritten(spec(desk), environment={"LD_PRELOAD": "/evil/preload.so"})
+        runs_another(spec(desk), environment={"LD_PRELOAD": "/evil/preload.so"})
     assert "needs the digest" in shell("home", "sign", "--yes").err
     assert shell("home", "sign", "--yes", "0" * 64).status == 4
     spec(desk).write_bytes(honest)
@@ -260,7 +266,7 @@ def test_a_secret_that_a_person_names_is_allowed_from_then_on(desk: Desk, monkey
     assert shell("stop", "flights", "--timeout", 30).status == 0
     assert "allowed for" not in shell("resume", "flights", "--timeout", 30).err
     assert shell("stop", "flights", "--timeout", 30).status == 0
-    rewritten(spec(desk), environment={"PIN": "env://HOME"})
+    runs_another(spec(desk), environment={"PIN": "env://HOME"})
     refused = shell("resume", "flights", "--timeout", 30)
     assert refused.status == 2
     assert "this secret is not allowed for this home" in refused.err

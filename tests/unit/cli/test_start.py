@@ -14,7 +14,6 @@ import click
 import pytest
 
 from airflow_streamstate.cli.start import launcher_of
-from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from support.scripted_driver import NOTE, script
 from support.shell import Answer, Desk, shell
@@ -42,8 +41,8 @@ def test_a_first_deploy_starts_fresh_and_waits_until_it_is_healthy(desk: Desk) -
     assert found["start"]["snapshot_id"] is None
     assert found["queries"]["delays"]["batch_id"] == 0
     spec = desk.stream().control.spec("d-0001")
-    assert (spec.version_label, spec.reason, spec.master) == ("v1", "first", "local[*]")
-    assert spec.settings.heartbeat_seconds == 3
+    assert (spec.version.version_label, spec.reason, spec.version.master) == ("v1", "first", "local[*]")
+    assert spec.version.settings.heartbeat_seconds == 3
 
     again = deploy(desk)
     assert again.status == 4
@@ -77,7 +76,7 @@ def test_async_returns_when_it_is_recorded_and_says_how_it_starts(desk: Desk) ->
     assert answer.status == 0
     assert answer.err == "flights d-0001 attempt 1 starts fresh, with nothing\n"
     assert answer.out.startswith("flights d-0001 attempt 1 is launching")
-    assert desk.stream().control.spec("d-0001").arguments == ("--input", "x")
+    assert desk.stream().control.spec("d-0001").version.arguments == ("--input", "x")
 
 
 def test_a_job_that_never_commits_ends_the_wait_and_not_the_work(desk: Desk) -> None:
@@ -174,7 +173,7 @@ def test_a_stream_may_be_told_to_wait_for_new_parts(desk: Desk) -> None:
     asked = ("--keep-running", "--commit-offsets-to-group", "lag", "--setting", "heartbeat_seconds=5")
     assert deploy(desk, *asked).status == 0
     control = desk.stream().control
-    settings = control.spec(str(control.need_register().value.deployment_id)).settings
+    settings = control.spec(str(control.need_register().value.deployment_id)).version.settings
     assert (settings.keep_running, settings.heartbeat_seconds) == (True, 5.0)
     assert settings.commit_offsets_to_group == "lag"
 
@@ -301,7 +300,7 @@ def test_a_label_is_text_and_no_markup(desk: Desk) -> None:
         text = shell(verb, *(["flights"] if verb == "status" else []), terminal=True).out
         assert "[/red]" in text
         assert "\x1b[2J" not in text
-    assert to_json(desk.stream().control.spec("d-0002"))["version_label"] == label
+    assert desk.stream().control.spec("d-0002").version.version_label == label
 
 
 def test_the_reason_of_a_resume_is_kept_and_shown(desk: Desk) -> None:

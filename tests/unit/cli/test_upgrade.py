@@ -147,8 +147,7 @@ def test_restart_needs_no_change(desk: Desk) -> None:
     recorded = journal.upgrade(upgrade_id)
     assert recorded is not None
     assert (recorded.terms.mode, recorded.old_deployment_id) == ("restore", "d-0001")
-    control = desk.stream().control
-    wanted, before = control.spec(upgrade_id), control.spec("d-0001")
+    wanted, before = recorded.target, desk.stream().control.spec("d-0001").version
     assert (wanted.application, wanted.arguments, wanted.conf) == (before.application, before.arguments, before.conf)
     assert answer.status == 3
     state = journal.need_state(upgrade_id)

@@ -12,7 +12,7 @@ import pytest
 from airflow_streamstate.control.artifacts import materialise, pin
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.records import Artifact
+from airflow_streamstate.protocol.terms.version import Artifact
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 

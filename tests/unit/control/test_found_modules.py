@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
 from support.fake_clock import FakeClock
+from support.recorded_specs import with_version
 
 BODY = b"RATE = 2\n"
 KEYS = SigningKeys.parse("s" * 64, "x")
@@ -36,7 +36,9 @@ def recorded(store: MemoryStore, spec: DeploymentSpec, name: str = "plugin.py", 
 
 def stream(store: MemoryStore, folder: Path, keys: SigningKeys | None = None) -> tuple[StreamControl, DeploymentSpec]:
     """A stream, and a version whose script lies in this folder."""
-    spec = replace(example(DeploymentSpec), script_path=str(folder / "job.py"), modules=())
+    recorded = example(DeploymentSpec)
+    assert isinstance(recorded, DeploymentSpec)
+    spec = with_version(recorded, script_path=str(folder / "job.py"), modules=())
     return StreamControl(store, spec.stream_id, FakeClock(), keys=keys), spec
 
 
@@ -46,7 +48,7 @@ def test_more_modules_than_a_script_has_are_not_read(tmp_path: Path) -> None:
     control, spec = stream(store, tmp_path)
     for number in range(MOST_MODULES):
         recorded(store, spec, f"m{number}.py")
-    assert len(control.with_found_modules(spec).modules) == MOST_MODULES
+    assert len(control.with_found_modules(spec).version.modules) == MOST_MODULES
     recorded(store, spec, "one_more.py")
     with pytest.raises(MalformedMessageError, match="more records of modules than a script may have"):
         control.with_found_modules(spec)
@@ -83,4 +85,4 @@ def test_what_is_no_module_beside_the_script_is_not_read(tmp_path: Path, make: C
         control.with_found_modules(spec)
     (tmp_path / "plugin.py").rename(tmp_path / "other")
     (tmp_path / "plugin.py").write_bytes(BODY)
-    assert [one.name for one in control.with_found_modules(spec).modules] == ["plugin.py"]
+    assert [one.name for one in control.with_found_modules(spec).version.modules] == ["plugin.py"]

@@ -203,6 +203,7 @@ def test_streams_without_a_record_of_their_home_are_refused() -> None:
     store.put(f"{STREAM}/deployments/d-0001/heartbeat.json", b"{}")
     assert not HomePresence(store, stream.clock).is_there()
     stream.deploy()
+    store.delete(layout.home_key())
     for _ in range(2):
         presence = HomePresence(store, stream.clock)
         for act in (presence.is_there, presence.need, partial(presence.begin, "tests")):
@@ -279,6 +280,7 @@ def test_a_damaged_claim_is_not_another_drivers(body: bytes) -> None:
     stream.deploy()
     claim, control = claim_of(stream), stream.control
     control.create_claim(claim)
+    stream.checkpoints.delete(layout.home_key())
     control.presence.bind(claim)
     key = layout.claim_key(STREAM, "d-0001", 1)
     stream.checkpoints.put(key, body)

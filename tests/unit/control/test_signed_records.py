@@ -196,6 +196,6 @@ def test_a_file_that_leaves_its_folder_is_no_file_of_a_spec(name: str) -> None:
     home, key = MemoryStore(), layout.spec_key("orders", "d-0001")
     plain = to_json(spec_of("orders", "d-0001"))
     for wrong in ({"name": name, "sha256": "ab" * 32}, {"name": "job.py", "sha256": f"../{'a' * 61}"}):
-        home.put(key, encoded({**plain, "application": wrong}))
+        home.put(key, encoded({**plain, "version": {**plain["version"], "application": wrong}}))
         with pytest.raises(MalformedMessageError):
             control(home, keys=None).spec("d-0001")

@@ -53,7 +53,7 @@ def test_a_place_that_is_not_allowed_is_refused_at_deploy(stage: Stage, field: s
     """Before anything is written, there or in the home."""
     wanted = {"snapshots": "memory://beyond"} if field == "snapshots" else {"mirrors": ("memory://beyond",)}
     with pytest.raises(InvalidRequestError, match="this place is not allowed") as error:
-        stage.controller.deploy(replace(stage.request(), **wanted))  # type: ignore[arg-type]
+        stage.controller.deploy(stage.request(**wanted))
     assert error.value.context["place"] == "memory://beyond"
     assert list(MemoryStore("beyond").list_objects("")) == []
     assert list(stage.store.list_objects(f"{STREAM}/deployments/")) == []
@@ -62,9 +62,7 @@ def test_a_place_that_is_not_allowed_is_refused_at_deploy(stage: Stage, field: s
 def test_a_place_is_not_used_any_more_when_it_is_allowed_no_longer(stage: Stage) -> None:
     """A driver would be given what reaches it."""
     home = Home.of(stage.store, stage.store, stage.folder, stage.clock, allowed=Allowed(stores=("memory://beyond",)))
-    Controller(home, stage.launcher, stage.clock, "tests").deploy(
-        replace(stage.request(), mirrors=("memory://beyond",))
-    )
+    Controller(home, stage.launcher, stage.clock, "tests").deploy(stage.request(mirrors=("memory://beyond",)))
     spec = stage.control.spec(str(stage.control.need_register().value.deployment_id))
     with pytest.raises(InvalidRequestError, match="this place is not allowed"):
         stage.controller.mirrors.chosen(STREAM)

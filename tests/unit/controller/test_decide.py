@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +42,8 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.protocol.positions import QueryPosition, StateLeft
 from airflow_streamstate.protocol.records import RequestRecord, StartPlan
 from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.terms.start import StartTerms
+from airflow_streamstate.protocol.terms.version import Artifact, Version
 from support.examples import example
 from support.fake_clock import START_AT
 from support.sim_stage import STREAM, Stage
@@ -78,7 +79,8 @@ def left_by(operator: str, rows: int) -> StateLeft:
 
 def request(**changes: object) -> DeployRequest:
     """A request."""
-    return DeployRequest(stream_id="orders", application=Path("job.py"), **changes)  # type: ignore[arg-type]
+    version = Version(Artifact("job.py", "cd" * 32))
+    return DeployRequest("orders", version, StartTerms(**changes))  # type: ignore[arg-type]
 
 
 def test_a_new_request_is_the_next_deployment() -> None:
@@ -146,7 +148,7 @@ def test_nothing_starts_empty_or_loses_state_unless_it_was_named(
     (Laws 5, 11 and 16)"""
     drained = kind == "drained"
     found = decide_start(
-        request(start=start, discard_state=discard),
+        request(start=start, allow_state_loss=discard),
         "d-0001",
         manifest(kind, a=query(3, drained=drained, state_rows_left=rows)),
     )
@@ -193,7 +195,7 @@ def test_state_that_nobody_counted_is_not_taken_for_none() -> None:
     assert isinstance(found, Refused)
     assert isinstance(found.error, IncompatibleUpgradeError)
     assert "not counted" in str(found.error)
-    assert isinstance(decide_start(request(discard_state=True), "d-0001", kept), Start)
+    assert isinstance(decide_start(request(allow_state_loss=True), "d-0001", kept), Start)
 
 
 OTHERS = Intent("r-other", "d-0006", START_AT, "ada")
@@ -404,17 +406,17 @@ def test_an_unfinished_drain_is_finished_first(stage: Stage) -> None:
 
 def test_each_option_of_a_request_is_in_the_plan_of_its_start() -> None:
     """Also of a first start, and of one that has nothing to go on from."""
-    asked = request(discard_state=True, fresh_queries=("new",), accept_lost_input=("lost",))
+    asked = request(allow_state_loss=True, allow_new_queries=("new",), accept_lost_input=("lost",))
     plan = StartPlan("restore", AT_END, "d-0001", True, ("new",), ("lost",))
     assert decide_start(asked, "d-0001", manifest(a=query(3))) == Start(plan)
-    assert decide_start(asked, None, None) == Start(StartPlan("fresh", fresh_queries=("new",)))
-    fresh = StartPlan("fresh", predecessor_id="d-0001", fresh_queries=("new",))
+    assert decide_start(asked, None, None) == Start(StartPlan("fresh", allow_new_queries=("new",)))
+    fresh = StartPlan("fresh", predecessor_id="d-0001", allow_new_queries=("new",))
     note = "d-0001 never started a query: there is no position, and each query starts where its options say"
     assert decide_start(asked, "d-0001", manifest()) == Start(fresh, (note,))
     anew = "it starts with empty state, as requested: batch ids begin again at 0"
     for found in (manifest(a=query(3)), manifest(), None):
         begun = Start(replace(fresh, begins_anew=True), (anew,))
-        assert decide_start(replace(asked, start="fresh"), "d-0001", found) == begun
+        assert decide_start(replace(asked, terms=replace(asked.terms, start="fresh")), "d-0001", found) == begun
     assert decide_start(asked, "d-0001", None) == Start(fresh, (anew,))
 
 
@@ -448,7 +450,7 @@ def test_state_that_a_drain_left_is_told_by_query(position: dict[str, Any], left
     error = refused(found)
     assert error.context == {"snapshot_id": kept.snapshot_id, "state_left": {"a": left}}
     assert ("was not counted" in error.message) is (left == UNCOUNTED)
-    dropped = decide_start(request(discard_state=True), "d-0001", kept)
+    dropped = decide_start(request(allow_state_loss=True), "d-0001", kept)
     assert isinstance(dropped, Start)
     said = f"state that the drain could not flush is dropped, as requested: { ({'a': left}) }"
     assert [note for note in dropped.notes if "dropped" in note] == [said]

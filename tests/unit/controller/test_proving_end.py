@@ -82,7 +82,7 @@ def test_a_reported_end_counts_after_the_silence(stage: Stage) -> None:
     before = stage.clock.now()
     prove(stage)
     waited_seconds = (stage.clock.now() - before).total_seconds()
-    limit_seconds = stage.spec().settings.lost_after_seconds
+    limit_seconds = stage.spec().version.settings.lost_after_seconds
     assert limit_seconds < waited_seconds < limit_seconds + 10
     assert stage.seen().state == "lost", "another process has not seen the silence"
     stage.clock.advance(CLOCKS_DIFFER_SECONDS)

@@ -333,7 +333,7 @@ def test_a_snapshot_of_another_place_is_restored_beside_the_checkpoints(stage: S
     home = new_home(stage, tmp_path)
     Restoring(home, [mirror], "me").restore(STREAM)
     control = home.control(STREAM)
-    assert control.need_manifest(snapshot_id).data_uri == control.spec("d-0001").snapshots == ""
+    assert control.need_manifest(snapshot_id).data_uri == control.spec("d-0001").version.snapshots == ""
     assert verify(control, home.checkpoints, snapshot_id) == []
     view = Controller(home, stage.launcher, stage.clock).deploy(stage.request("print('v2')\n"))
     assert (view.start.mode, view.start.snapshot_id) == ("restore", snapshot_id)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.declarations.named_checkpoints import check_named_checkpoints
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.options import StoreOptions
@@ -27,7 +27,7 @@ def check(tmp_path: Path, script: str, *arguments: str, **conf: str) -> None:
     job.write_text(script)
     settings = {f"spark.sql.streaming.{name}": value for name, value in conf.items()}
     check_named_checkpoints(
-        DeployRequest(stream_id="flights", application=job, arguments=arguments, conf=settings), StoreOptions()
+        deploy_request(stream_id="flights", application=job, arguments=arguments, conf=settings), StoreOptions()
     )
 
 

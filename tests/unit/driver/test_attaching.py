@@ -131,7 +131,7 @@ def test_an_attached_script_lies_where_it_was_deployed_from(stream: SimulatedStr
     done = script_of(text, launch, config=config)
     assert (done.returncode, done.stdout) == (0, f"euro pinned {jobs / 'job.py'}\n"), done.stderr
     spec = stream.control.with_found_modules(stream.control.spec("d-0001"))
-    assert [module.name for module in spec.modules] == ["plugins/zz_euro.py"]
+    assert [module.name for module in spec.version.modules] == ["plugins/zz_euro.py"]
 
 
 @pytest.mark.parametrize("lead", ["attach()\n", "with attach():\n    "])

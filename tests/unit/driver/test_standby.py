@@ -41,6 +41,7 @@ from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
 from support.faulty_store import Fault, FaultPlan, FaultyStore
+from support.recorded_specs import with_version
 from support.simulated_driver import (
     STREAM,
     ProcessEndedError,
@@ -93,11 +94,13 @@ class Wait:
         self.stream.order_at(2.1, StopRequest)
         assert self.stream.run(waiting_script(self.plan)) == 0
         snapshot_id = self.stream.events_of(Stopped)[0].snapshot_id
-        self.start_plan = StartPlan("restore", snapshot_id, "d-0001", fresh_queries=("more", "query-1"))
+        self.start_plan = StartPlan("restore", snapshot_id, "d-0001", allow_new_queries=("more", "query-1"))
+        settings = AgentSettings(command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3)
         spec = replace(
-            self.stream.control.spec("d-0001"), deployment_id=REHEARSAL, start=self.start_plan,
-            settings=AgentSettings(command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3),
-        )  # fmt: skip
+            with_version(self.stream.control.spec("d-0001"), settings=settings),
+            deployment_id=REHEARSAL,
+            start=self.start_plan,
+        )
         attempt = RehearsedAttempt(
             self.control or self.stream.control, self.stream.checkpoints, spec, 1, clock, lambda key: key,
             self.stream.said.append, self.in_background,

@@ -21,7 +21,7 @@ from airflow_streamstate.hooks.rendered import (
     whole_number,
     yes_or_no,
 )
-from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 
 
 @pytest.mark.parametrize("value", [None, "", "None", "  "])
@@ -75,13 +75,13 @@ def test_a_mapping_that_is_none_is_refused_without_its_values() -> None:
 )
 def test_yes_or_no_in_any_rendering(value: Any, *, meant: bool) -> None:
     """ "False" is a true text in Python."""
-    assert yes_or_no(value, "discard_state") is meant
+    assert yes_or_no(value, "allow_state_loss") is meant
 
 
 def test_neither_yes_nor_no_is_refused() -> None:
     """Dropping state is never a guess (Law 16)."""
     with pytest.raises(InvalidRequestError, match="neither true nor false"):
-        yes_or_no("perhaps", "discard_state")
+        yes_or_no("perhaps", "allow_state_loss")
 
 
 @pytest.mark.parametrize("value", ["x", "0", -1, "inf", None, 1e9])

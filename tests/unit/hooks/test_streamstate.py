@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
     ConflictError,
@@ -143,7 +143,7 @@ def test_what_runs_already_is_recognised_by_its_bytes(named: NamedHome, tmp_path
     script = scripted_driver.script(tmp_path, "runs")
     hook = named.hook()
     assert not hook.is_running("flights", application=script)
-    hook.client.deploy(DeployRequest("flights", script, arguments=("a",), master="local[2]"))
+    hook.client.deploy(deploy_request("flights", script, arguments=("a",), master="local[2]"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     same = scripted_driver.script(elsewhere, "runs")

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.control.upgrades import ABANDONED, UpgradeJournal
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import WaitCondition
@@ -39,7 +39,7 @@ def running(named: NamedHome, tmp_path: Path) -> Controller:
 
 
 def begun(controller: Controller, folder: Path, word: str, *, healthy_deadline_seconds: float = 30.0) -> UpgradeView:
-    change = ChangeRequest("flights", application=scripted_driver.script(folder, word, name=f"{word}.py"))
+    change = change_request("flights", application=scripted_driver.script(folder, word, name=f"{word}.py"))
     request = UpgradeRequest(change, UpgradeTerms(warm=False, healthy_deadline_seconds=healthy_deadline_seconds))
     return controller.upgrades.begin(request, "asked")
 

@@ -16,15 +16,20 @@ OPERATORS = [PlanUpgradeOperator, UpgradeStreamOperator]
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_the_same_words_are_the_same_change(operator: type[ChangingOperator]) -> None:
+def test_the_same_words_are_the_same_change(operator: type[ChangingOperator], tmp_path: Path) -> None:
     """What was planned is what is upgraded to."""
+    (tmp_path / "lib.py").write_text("")
     words: dict[str, Any] = {
         "stream_id": "flights", "application": None, "arguments": '["a"]', "conf": {"spark.x": True},
-        "py_files": ["lib.zip"], "allow_new_queries": ["new"], "allow_state_loss": "True", "reason": "why",
+        "py_files": [str(tmp_path / "lib.py")], "allow_new_queries": ["new"], "allow_state_loss": "True",
+        "reason": "why",
     }  # fmt: skip
     change = operator(task_id="t", **words).change()
-    assert (change.arguments, change.conf, change.py_files) == (("a",), {"spark.x": "true"}, (Path("lib.zip"),))
-    assert (change.application, change.fresh_queries, change.discard_state) == (None, ("new",), True)
+    given = change.patch.values
+    assert (given["arguments"], given["conf"]) == (("a",), {"spark.x": "true"})
+    assert [file.name for file in given["py_files"]] == ["lib.py"]
+    assert "application" not in given
+    assert (change.terms.allow_new_queries, change.terms.allow_state_loss) == (("new",), True)
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -40,6 +45,7 @@ def test_a_label_is_part_of_a_change_only_where_one_is_given(operator: type[Chan
     """What was asked for without one keeps its digest: a task that is cleared finds what it began."""
     plain = operator(task_id="t", stream_id="flights").change()
     labelled = operator(task_id="t", stream_id="flights", version_label="v7").change()
-    assert (plain.version_label, labelled.version_label) == (None, "v7")
+    assert "version_label" not in plain.patch.values
+    assert labelled.patch.values["version_label"] == "v7"
     assert len({plain.digest, labelled.digest}) == 2
     assert plain.digest == operator(task_id="t", stream_id="flights", version_label="").change().digest

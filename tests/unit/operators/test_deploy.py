@@ -40,9 +40,9 @@ def test_what_was_asked_for_is_what_is_recorded(named: NamedHome, context: MakeC
     result = operator.execute(context())
     assert result["start"] == {"mode": "fresh", "snapshot_id": None, "predecessor_id": None}
     spec = named.stream().control.spec("d-0001")
-    assert spec.arguments == ("--input", "/in")
-    assert spec.conf == {"spark.sql.shuffle.partitions": "2"}
-    assert (spec.reason, spec.version_label, spec.master) == ("try it", "v1", "local[2]")
+    assert spec.version.arguments == ("--input", "/in")
+    assert spec.version.conf == {"spark.sql.shuffle.partitions": "2"}
+    assert (spec.reason, spec.version.version_label, spec.version.master) == ("try it", "v1", "local[2]")
     assert spec.requested_by == "airflow dag.task manual__1"
 
 
@@ -242,8 +242,8 @@ def test_references_are_shown_and_recorded_as_they_are(
     assert "secret://airflow-connection/orders_db#password" in shown[2]
     result = operator.execute(context())
     spec = named.stream().control.spec("d-0001")
-    assert spec.arguments == ("--password", "secret://airflow-connection/orders_db")
-    assert spec.environment == {"PIN": "secret://airflow-connection/orders_db#password"}
+    assert spec.version.arguments == ("--password", "secret://airflow-connection/orders_db")
+    assert spec.version.environment == {"PIN": "secret://airflow-connection/orders_db#password"}
     assert "hunter" not in str(result) + str(named.hook().client.status("flights").to_json())
 
 

@@ -170,9 +170,10 @@ def test_a_stream_that_was_never_deployed_cannot_be_changed(
 
 def test_what_is_not_given_stays_as_it_is(running: NamedHome) -> None:
     """None, in native rendering or as text, is no value; an empty list is one."""
-    request = plan(None, arguments="None", packages="None", jars=[], conf='{"spark.a": "1"}').change()
-    assert (request.application, request.arguments, request.packages, request.jars) == (None, None, None, ())
-    assert request.conf == {"spark.a": "1"}
+    change = plan(None, arguments="None", packages="None", jars=[], conf='{"spark.a": "1"}').change()
+    values = change.patch.values
+    assert values.keys().isdisjoint({"application", "arguments", "packages"})
+    assert (values["jars"], values["conf"]) == ((), {"spark.a": "1"})
 
 
 def test_secrets_are_hidden_wherever_airflow_shows_them(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.controller.wait.condition import WaitCondition
@@ -471,7 +471,7 @@ def test_of_two_that_waited_the_one_that_came_second_to_the_stream_waits_again(
     control.update_register(lambda now: replace(now, upgrade_id=None), by="test")
     other = scripted_driver.script(tmp_path, "proves", name="other.py")
     winner = upgrades.begin(
-        UpgradeRequest(ChangeRequest("flights", application=other), UpgradeTerms(warm=False)), "winner"
+        UpgradeRequest(change_request("flights", application=other), UpgradeTerms(warm=False)), "winner"
     )
     with pytest.raises(ConflictError, match="under way"):
         upgrades.advance("flights", lost.upgrade_id)

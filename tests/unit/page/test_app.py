@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from support.airflow_streams import NamedHome
 from support.earlier_home import STREAM_THERE, WORDS, earlier_home
 from support.fake_clock import FakeClock
 from support.page_site import CONN_ID, PageSite
+from support.recorded_specs import with_version
 from support.scripted_stream import QUERY
 
 ROUTES = [
@@ -344,13 +344,15 @@ def test_secrets_are_in_no_part(site: PageSite, named: NamedHome, monkeypatch: p
     create = StreamControl.create_spec
 
     def with_secret(control: StreamControl, spec: DeploymentSpec) -> None:
-        create(control, replace(spec, conf={"spark.x.password": "hunter2-of-spark"}))
+        create(control, with_version(spec, conf={"spark.x.password": "hunter2-of-spark"}))
 
     monkeypatch.setattr(StreamControl, "create_spec", with_secret)
     attempt = named.stream().deploy().runs()
     attempt.failed("ValueError: cannot log in with hunter2-of-spark")
     for name in ("streams", *PARTS):
         answer = site.get(f"api/{name}", conn_id=CONN_ID, stream_id="flights")
+        while "it is being read" in answer.text:
+            answer = site.get(f"api/{name}", conn_id=CONN_ID, stream_id="flights")
         assert answer.status_code == 200, answer.text
         assert "hunter2" not in answer.text, name
         assert "cannot log in" in answer.text or name not in ("streams", "stream", "events")

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.page.plans import MAX_NODES, graph, plan_graphs
@@ -79,7 +79,7 @@ def test_an_upgrade_that_waits_for_a_person_says_so_until_one_has_answered(site:
     stream = named.stream()
     stream.deploy().runs()
     keep_plan(stream.control, "d-0001", QUERY)
-    change = ChangeRequest("flights", script(named.base, "fits", name="v2.py"))
+    change = change_request("flights", script(named.base, "fits", name="v2.py"))
     upgrades = named.hook().client.upgrades
     begun = upgrades.begin(UpgradeRequest(change, UpgradeTerms(needs_approval=True, healthy_batches=1, warm=False)))
     assert [one["awaits_approval"] for one in site.read("upgrades")["upgrades"]] == [False]  # nothing to answer yet

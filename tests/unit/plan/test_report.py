@@ -42,7 +42,7 @@ def report(
     queries: dict[str, Comparison], rehearsed: dict[str, RehearsedQuery] | None = None, **facts: Any
 ) -> PlanReport:
     """Of a rehearsal in which each query was accepted, unless told otherwise."""
-    asked = {name: facts.pop(name) for name in ("terms", "fresh_queries") if name in facts}
+    asked = {name: facts.pop(name) for name in ("terms", "allow_new_queries") if name in facts}
     rehearsal = Rehearsal(
         "orders",
         "r-0b8e3c525f0e-0001",
@@ -129,8 +129,8 @@ def test_a_stream_that_is_drained_already_needs_no_drain() -> None:
 def test_a_query_that_was_named_as_fresh_is_asked_for() -> None:
     """It is new, and the user said so."""
     started = {"more": RehearsedQuery("accepted", "fresh", 0.5)}
-    assert report({"more": ADDED}, started, fresh_queries=("more",)).outcome == "fits"
-    assert report({"more": ADDED}, started, fresh_queries=("other",)).outcome == "refused"
+    assert report({"more": ADDED}, started, allow_new_queries=("more",)).outcome == "fits"
+    assert report({"more": ADDED}, started, allow_new_queries=("other",)).outcome == "refused"
 
 
 def test_the_json_has_what_scripts_rely_on() -> None:
@@ -247,5 +247,5 @@ def test_what_cannot_go_on_with_the_state_is_not_replayed() -> None:
     assert (names, why_not) == ((), "no query of the new version goes on with the state of the recorded one")
     assert queries_to_replay(report({"counts": Comparison()}, seeded)) == (("counts",), "")
     started = {"counts": ACCEPTED, "more": RehearsedQuery("accepted", "fresh", 0.5)}
-    two = report({"counts": RENAMED, "more": ADDED}, started, fresh_queries=("more",))
+    two = report({"counts": RENAMED, "more": ADDED}, started, allow_new_queries=("more",))
     assert queries_to_replay(two) == (("counts",), "")

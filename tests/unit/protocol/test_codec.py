@@ -188,7 +188,7 @@ def test_what_is_no_json_object_is_malformed(body: bytes) -> None:
 def test_a_large_object_of_tiny_values_is_not_decoded(value: bytes) -> None:
     """64 MiB of them would take a reader two gigabytes and a quarter of a minute. What it has is counted."""
     count = (Message.most_bytes // len(value)) + 1
-    body = b'{"kind": "SnapshotManifest", "protocol": 1, "x": [' + value * count + b"[]]}"
+    body = b'{"kind": "SnapshotManifest", "protocol": 3, "x": [' + value * count + b"[]]}"
     with pytest.raises(MalformedMessageError) as refused:
         object_in(body, key="k")
     assert f"values in {len(body)} bytes" in str(refused.value.context["reason"])
@@ -208,7 +208,7 @@ def test_a_large_list_of_files_is_read() -> None:
 def test_settings_out_of_their_range_are_malformed_there() -> None:
     """A record with impossible settings is damaged data, not a wrong request of its reader."""
     raw: Any = to_json(example(DeploymentSpec))
-    raw["settings"]["heartbeat_seconds"] = 0
+    raw["version"]["settings"]["heartbeat_seconds"] = 0
     with pytest.raises(MalformedMessageError, match="out of its range"):
         from_json(raw, key="k", expected=DeploymentSpec)
 

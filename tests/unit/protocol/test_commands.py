@@ -22,8 +22,8 @@ def test_the_notification_on_the_wire() -> None:
     """The drain notification has exactly these fields there."""
     assert set(to_json(DRAIN)) == {
         "kind", "protocol", "command_id", "stream_id", "deployment_id", "mode", "requested_at", "deadline_at",
-        "requested_by", "reason", "rehearse", "discard_state", "batches_by_at", "on_deadline", "flush_within_seconds",
-        "on_flush_deadline", "leave_queries",
+        "requested_by", "reason", "rehearse", "allow_state_loss", "batches_by_at", "on_deadline",
+        "flush_within_seconds", "on_flush_deadline", "leave_queries",
     }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "messages"
 ODD: list[tuple[str, str, object]] = [
     ("DeploymentSpec", "start.snapshot_id", "../../etc"),
     ("DeploymentSpec", "start.predecessor_id", "d-00001"),
-    ("DeploymentSpec", "working_folder", "/tmp/\x00"),
+    ("DeploymentSpec", "version.working_folder", "/tmp/\x00"),
     ("DeploymentSpec", "created_at", "9999-12-31T23:59:59.999Z"),
     ("LaunchRecord", "data", {"launch_dir": "/tmp/\x00"}),
     ("LaunchRecord", "attempt", 2**62),

@@ -22,4 +22,4 @@ def test_no_other_way_to_start_is_understood(mode: object) -> None:
 def test_nothing_is_dropped_or_fresh_by_default() -> None:
     """Dropping state and starting queries with nothing are only ever asked for (Laws 5 and 16)."""
     plan = StartPlan("seed", "s-1")
-    assert (plan.discard_state, plan.fresh_queries) == (False, ())
+    assert (plan.allow_state_loss, plan.allow_new_queries) == (False, ())

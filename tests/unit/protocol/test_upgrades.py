@@ -8,6 +8,7 @@ import pytest
 
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.protocol.codec import from_json, to_json
+from airflow_streamstate.protocol.terms.start import HandoverTerms
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from airflow_streamstate.protocol.upgrades import (
     BEFORE_THE_STOP,
@@ -21,8 +22,8 @@ from airflow_streamstate.protocol.upgrades import (
 from support.examples import example
 
 NEEDED = {
-    "kind", "protocol", "stream_id", "upgrade_id", "old_deployment_id", "request_id", "request_digest", "requested_by",
-    "reason", "created_at", "write_id",
+    "kind", "protocol", "stream_id", "upgrade_id", "old_deployment_id", "target", "request_id", "request_digest",
+    "requested_by", "reason", "created_at", "write_id",
 }  # fmt: skip
 
 
@@ -57,11 +58,13 @@ def test_nothing_is_risked_by_default() -> None:
         bare = {name: value for name, value in to_json(example(Upgrade)).items() if name in NEEDED}
         upgrade = from_json({**bare, **asked}, key="k", expected=Upgrade)
         back = upgrade.terms_of_return
-        risks = (upgrade.terms.allow_drain, upgrade.terms.accept_hazards, upgrade.discard_state, back.accept_duplicates)
-        assert risks == (False, False, False, False)
-        assert (upgrade.fresh_queries, upgrade.accept_lost_input, back.accept_lost_input, back.strategy) == (
-            (), (), (), None
-        )  # fmt: skip
+        assert (upgrade.terms.allow_drain, upgrade.terms.accept_hazards, back.accept_duplicates) == (
+            False,
+            False,
+            False,
+        )
+        assert upgrade.handover == HandoverTerms()
+        assert (back.accept_lost_input, back.strategy) == ((), None)
         assert upgrade.terms == UpgradeTerms()
 
 

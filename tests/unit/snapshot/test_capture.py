@@ -25,7 +25,7 @@ from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, StateLeft, WatermarkSpec
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS
+from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.capture import CAPTURE, QueryToCapture
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.verify import verify

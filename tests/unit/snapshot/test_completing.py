@@ -17,7 +17,8 @@ from airflow_streamstate.errors import (
     SnapshotNotFoundError,
     UnavailableError,
 )
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS, DeploymentSpec
+from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.deletion import Remover
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.verify import verify
@@ -27,6 +28,7 @@ from airflow_streamstate.store.memory import MemoryStore
 from support.examples import EXAMPLES
 from support.faulty_store import KILL_POINTS, FaultPlan, FaultyStore, SimulatedCrash
 from support.interleaved import play
+from support.recorded_specs import with_version
 from support.shelf_acts import IDS, Act, all_but, assert_no_defect, data_there, kept, keys_of, pinning, waiting
 from support.snapshots import DEPLOYMENT, PLACE, QUERY, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful
 
@@ -159,7 +161,7 @@ def guarded_shelf() -> tuple[Shelf, MemoryStore]:
     shelf = Shelf(GuardedAt("checkpoints", "", shelves), elsewhere={PLACE: place})
     shelves.append(shelf)
     spec = next(one for one in EXAMPLES if isinstance(one, DeploymentSpec))
-    shelf.control.create_spec(replace(spec, stream_id=STREAM, deployment_id=DEPLOYMENT, snapshots=PLACE))
+    shelf.control.create_spec(replace(with_version(spec, snapshots=PLACE), stream_id=STREAM, deployment_id=DEPLOYMENT))
     shelf.places.claim(shelf.control, PLACE)
     for number, kept_at in enumerate(("", PLACE)):
         run_stateful(shelf.checkpoint(), 2 + number, first=0 if number == 0 else 2 + number)

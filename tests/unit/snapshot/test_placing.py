@@ -13,7 +13,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.records import NO_SNAPSHOTS
+from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import leased
 from airflow_streamstate.snapshot.verify import verify

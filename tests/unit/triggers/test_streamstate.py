@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.controller.request.changes import ChangeRequest
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import change_request, deploy_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
@@ -168,7 +167,7 @@ def test_its_part_of_a_wait_for_an_upgrade_ends_as_no_failure(
     """A worker looks then, and the wait goes on: what Airflow logs of the event must not read as a failure."""
     run_first_version(named, tmp_path)
     client = named.hook().client
-    change = ChangeRequest("flights", application=scripted_driver.script(tmp_path, "hangs", name="hangs.py"))
+    change = change_request("flights", application=scripted_driver.script(tmp_path, "hangs", name="hangs.py"))
     view = client.upgrades.begin(UpgradeRequest(change, UpgradeTerms(warm=False)), "asked")
     watch = WaitCondition("upgrade", "flights", deployment_id=view.upgrade_id)
     client.upgrades.advance("flights", view.upgrade_id)
@@ -314,7 +313,7 @@ def test_a_driver_that_a_triggerer_starts_has_none_of_airflows_secrets(
 ) -> None:
     """As one that a worker starts: here the flush of a deployment that has failed just before the user's click."""
     hook = named.hook()
-    hook.client.deploy(DeployRequest("flights", scripted_driver.script(tmp_path, "fails"), master="local[2]"))
+    hook.client.deploy(deploy_request("flights", scripted_driver.script(tmp_path, "fails"), master="local[2]"))
     eventually(lambda: hook.client.status("flights").state == "failed", "the deployment has failed", 30, every=0.05)
     inherited = tmp_path / "inherited"
     submit = Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"

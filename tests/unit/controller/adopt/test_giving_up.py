@@ -54,7 +54,7 @@ def test_a_stream_that_never_ran_is_retired(adopting: AdoptingStage) -> None:
     with pytest.raises(ConflictError, match="retired"):
         adopting.deploy("print('v2')\n")
     with pytest.raises(ConflictError, match="was given up"):
-        adopting.deploy("print('v2')\n", revives=True)
+        adopting.deploy("print('v2')\n", revive=True)
     assert list(adopting.launcher.requests) == ["d-0002-a0001"]
 
 
@@ -204,7 +204,7 @@ def test_a_stream_that_is_revived_meanwhile_keeps_its_barrier(adopting: Adopting
 
     def revive() -> None:
         if plan.calls and plan.calls[-1].method == "delete" and not revived:
-            revived.append(adopting.deploy("print('v2')\n", revives=True).deployment_id)
+            revived.append(adopting.deploy("print('v2')\n", revive=True).deployment_id)
 
     plan, revived = FaultPlan(), list[str]()
     plan.before_each = revive

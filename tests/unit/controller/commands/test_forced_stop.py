@@ -144,7 +144,7 @@ def test_an_order_that_is_obeyed_is_named(stage: Stage, is_earlier: bool) -> Non
 def test_a_lost_driver_is_named(stage: Stage) -> None:
     """Whether it runs on is not known. (Law 6)"""
     stage.end(state="unknown")
-    stage.clock.after(1, lambda: stage.clock.advance(stage.spec().settings.lost_after_seconds + 1))
+    stage.clock.after(1, lambda: stage.clock.advance(stage.spec().version.settings.lost_after_seconds + 1))
     with pytest.raises(DeadlineExceededError, match="whether its driver runs is not known"):
         stop(stage)
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.commands.snapshot_requests import asking_command_id
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.request.version import digest_of
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import (
     ConflictError,
@@ -27,6 +26,7 @@ from airflow_streamstate.protocol.codec import fields_json, to_json
 from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.events import Accepted, Failed, Finished, Rejected, SnapshotReady
 from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.terms.version import digest_of
 from support.asked_stream import LAST_BATCH, REQUEST, AskedStream
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage

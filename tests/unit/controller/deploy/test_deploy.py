@@ -61,7 +61,7 @@ def test_the_choice_of_the_start_is_told_before_anything_starts(stage: Stage) ->
 
     drained(stage)
     before = list(stage.launcher.calls)
-    stage.controller.deploy(stage.request("print('v2')\n", discard_state=True), on_start)
+    stage.controller.deploy(stage.request("print('v2')\n", allow_state_loss=True), on_start)
     assert told == [("d-0002", "seed", before)]
     assert stage.launcher.calls != before
 
@@ -111,8 +111,8 @@ def test_state_that_a_drain_left_is_dropped_only_by_name(stage: Stage) -> None:
     with pytest.raises(IncompatibleUpgradeError, match="could not flush all state") as refused:
         stage.deploy("print('v2')\n")
     assert refused.value.context["state_left"] == {"counts": {"stateStoreSave": 7}}
-    view = stage.deploy("print('v2')\n", discard_state=True)
-    assert view.start.discard_state
+    view = stage.deploy("print('v2')\n", allow_state_loss=True)
+    assert view.start.allow_state_loss
     assert any("7" in note for note in view.notes)
 
 

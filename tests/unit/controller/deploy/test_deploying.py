@@ -46,7 +46,7 @@ def test_a_failed_driver_that_lingers_is_given_a_moment(running: Stage) -> None:
     running.say(Failed, error="ValueError: no")
     with pytest.raises(ConflictError, match="still running"):
         running.deploy("print('v2')\n")
-    assert sum(running.clock.slept_seconds) > running.spec().settings.exit_grace_seconds
+    assert sum(running.clock.slept_seconds) > running.spec().version.settings.exit_grace_seconds
     assert running.control.need_register().value.intent is None
     running.end()
     assert running.deploy("print('v2')\n").start.mode == "restore"
@@ -99,7 +99,7 @@ def test_a_flush_without_its_event_is_finished_first(running: Stage) -> None:
     running.end(state="gone")
     with pytest.raises(ConflictError, match="was not counted"):
         running.deploy("print('v2')\n")
-    view = running.deploy("print('v2')\n", discard_state=True)
+    view = running.deploy("print('v2')\n", allow_state_loss=True)
     assert view.start.mode == "seed"
 
 

@@ -36,7 +36,7 @@ def snapshot(*places: str) -> SnapshotManifest:
 )
 def test_a_move_is_made_once(place: str, asked: dict[str, str], found: dict[str, str]) -> None:
     """A file or a DAG says it for ever."""
-    assert moving(RESTORE, asked, snapshot(place)).plan.moved_sources == found
+    assert moving(RESTORE, asked, snapshot(place)).plan.move_sources == found
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from support.sim_stage import STREAM, Stage
 
 FILES = (SourceIdentity("file", "file /in"),)
 AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
-SAFE: dict[str, Any] = {"start": "seed", "discard_state": True}
+SAFE: dict[str, Any] = {"start": "seed", "allow_state_loss": True}
 NONSENSE = "[" + "x" * 300
 END = "d-0001-stopped-000001"
 STOOD = {"source": "file /in", "stood_at": '{"logOffset":3}'}
@@ -142,7 +142,7 @@ def test_every_other_request_starts_as_ever(stage: Stage) -> None:
 def test_the_start_has_the_beginning_beside_all_else_that_was_asked_for(stage: Stage) -> None:
     """And the notes of any start before its own. (Law 14)"""
     manifest = stopped(stage)
-    others: dict[str, Any] = {"fresh_queries": ("new",), "accept_lost_input": ("lost",)}
+    others: dict[str, Any] = {"allow_new_queries": ("new",), "accept_lost_input": ("lost",)}
     found = decide_elsewhere(
         stage.home,
         stage.request(offsets=at(1), accept_repeated_input=("counts",), **others, **SAFE),
@@ -221,7 +221,7 @@ def test_input_that_cannot_be_counted_is_passed_over_and_read_again_by_name_alon
         (QueryPosition(1, ("-",)), False, (), {}, None),
         (QueryPosition(3, ("-",)), False, ("state/0/0/1.delta",), {}, "a seed would drop"),
         (QueryPosition(3, ("-",)), False, ("offsets/3", "commits/3", "my-state/x"), {}, None),
-        (QueryPosition(3, ("-",)), False, ("state/0/0/1.delta",), {"discard_state": True}, None),
+        (QueryPosition(3, ("-",)), False, ("state/0/0/1.delta",), {"allow_state_loss": True}, None),
         (QueryPosition(3, ("-",), state_rows_left=0), True, ("state/0/0/1.delta",), {}, None),
         (QueryPosition(None), False, (), {}, "no position of this query"),
     ],

@@ -34,8 +34,8 @@ RESTORE = Start(StartPlan("restore", "s", "d-0001"))
 )
 def test_a_rename_goes_on(before: dict[str, str], asked: dict[str, str], found: dict[str, str]) -> None:
     """In later deployments, until another one takes its place; one that is done already is no error."""
-    start = renaming(RESTORE, StartPlan("restore", renamed_queries=before), asked, MANIFEST)
-    assert start.plan.renamed_queries == found
+    start = renaming(RESTORE, StartPlan("restore", rename_queries=before), asked, MANIFEST)
+    assert start.plan.rename_queries == found
 
 
 @pytest.mark.parametrize("asked", [{"c": "x"}, {"a": "b"}])

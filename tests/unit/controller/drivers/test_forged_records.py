@@ -31,9 +31,10 @@ from airflow_streamstate.page.stream import Asked, log_part
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for
-from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.rehearsals import Rehearsal
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.version import LauncherChoice
+from support.recorded_specs import with_version
 from support.sim_stage import STREAM, Stage
 
 SECRET = "fernet-key-of-the-api-server"
@@ -397,7 +398,7 @@ def test_a_forged_spec_runs_nothing_on_the_machine_of_whoever_acts(stage: Stage)
     """The attack: a driver of a pod writes a spec without a launcher, which a watcher would run as its own process."""
     stage.deploy(launcher=LauncherChoice("kubernetes", {}))
     stage.stopped()
-    stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(replace(stage.spec(), launcher=None)))
+    stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(with_version(stage.spec(), launcher=None)))
     pods = Allowed.parse({"launchers": [{"launcher": "kubernetes"}]}, "here")
     home = Home.of(stage.store, stage.store, stage.folder, stage.clock, allowed=pods)
     reader = Controller(home, stage.launcher, stage.clock, "reader")
@@ -428,7 +429,7 @@ def test_a_forged_spec_sends_no_file_of_the_controller_to_its_driver(stage: Stag
     pods = Allowed.parse({"launchers": [{"launcher": "kubernetes"}], "files": [str(kept.parent)]}, "here")
 
     def resumed(value: object) -> StreamStatus:
-        stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(replace(honest, conf={name: str(value)})))
+        stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(with_version(honest, conf={name: str(value)})))
         home = Home.of(stage.store, stage.store, stage.folder, stage.clock, allowed=pods)
         return Controller(home, stage.launcher, stage.clock, "reader").resume(STREAM)
 

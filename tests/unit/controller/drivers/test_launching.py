@@ -16,7 +16,7 @@ from airflow_streamstate.controller.drivers.launching import Drivers
 from airflow_streamstate.controller.drivers.places import DriverPlaces
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.state_reader.readings import ReadingRequest, reader_spec
 from airflow_streamstate.driver.config import DriverConfig
 from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUnknownError, UnavailableError
@@ -24,8 +24,8 @@ from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed
-from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.signing import SigningKeys
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.options import (
     AZURE_KEY_VARIABLES,
@@ -103,7 +103,7 @@ def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage, verb: str, kind
         "skip": lambda: stage.controller.skips.skip(SkipOrder(STREAM, 4, "a bad row"), "r-1"),
         "deploy": lambda: stage.deploy(script, py_files=(module,), request_id="r-1"),
     }
-    artifact = stage.spec().application if kind == "application" else stage.spec().py_files[0]
+    artifact = stage.spec().version.application if kind == "application" else stage.spec().version.py_files[0]
     key = layout.artifact_key(STREAM, artifact.sha256, artifact.name)
     original, before = stage.store.get(key), stage.control.need_register().value
     assert original is not None
@@ -124,7 +124,7 @@ def launched_from(tmp_path: Path, config: HomeConfig, **request: Any) -> tuple[L
     launcher = StillLauncher(clock)
     (tmp_path / "job.py").write_text("print(1)\n")
     view = Controller(Home(config, clock), launcher, clock).deploy(
-        DeployRequest(stream_id=STREAM, application=tmp_path / "job.py", **request)
+        deploy_request(stream_id=STREAM, application=tmp_path / "job.py", **request)
     )
     (launched,) = launcher.requests.values()
     return launched, view

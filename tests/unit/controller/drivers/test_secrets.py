@@ -25,6 +25,7 @@ from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.references import Reference, parse_reference
 from airflow_streamstate.store.options import S3Options, StoreOptions
+from support.recorded_specs import with_version
 from support.sim_stage import STREAM, Stage
 
 DB = "secret://airflow-connection/orders_db#password"
@@ -79,9 +80,8 @@ def test_a_driver_gets_values_and_the_home_keeps_references(stage: Stage, vault:
     assert request.environment == {"PIN": "hunter-of-pin", "TZ": "UTC"}
     assert request.driver_config["secrets"] == ["hunter-of-db", "hunter-of-pin", "hunter-of-token"]
     spec = stage.spec()
-    assert (spec.arguments, dict(spec.conf), dict(spec.environment)) == tuple(ASKED[name] for name in (
-        "arguments", "conf", "environment"
-    ))  # fmt: skip
+    recorded = (spec.version.arguments, dict(spec.version.conf), dict(spec.version.environment))
+    assert recorded == tuple(ASKED[name] for name in ("arguments", "conf", "environment"))
     assert DB in to_bytes(spec).decode()
     assert "hunter" not in everything(stage)
     assert sorted(vault.asked) == sorted([*KNOWN, *KNOWN])
@@ -153,7 +153,7 @@ def test_a_forged_spec_makes_a_controller_tell_no_secret(stage: Stage, vault: Va
     """The attack: whoever can write in the home has the next attempt of a driver started with a secret of Airflow."""
     stage.deploy()
     stage.stopped()
-    forged = replace(stage.spec(), environment={"X": "secret://airflow-connection/production"})
+    forged = with_version(stage.spec(), environment={"X": "secret://airflow-connection/production"})
     vault.known["secret://airflow-connection/production"] = "hunter-of-production"
     stage.store.put(layout.spec_key(STREAM, "d-0001"), to_bytes(forged))
     strict = Controller(
@@ -181,7 +181,7 @@ def test_what_only_looks_like_a_reference_is_refused_at_a_launch(stage: Stage, v
     stage.deploy()
     for changes in ({"arguments": ("--from", "secret://our-vault/orders")}, {"conf": {"spark.a": "env://"}}):
         with pytest.raises(InvalidRequestError, match="no reference to a secret"):
-            resolve(replace(stage.spec(), **changes), vault, Allowed())
+            resolve(with_version(stage.spec(), **changes), vault, Allowed())
     assert vault.asked == []
 
 

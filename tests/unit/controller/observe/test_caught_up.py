@@ -91,7 +91,7 @@ def test_an_old_sign_of_life_says_nothing_of_now(stage: Stage) -> None:
     """A driver that hangs has not caught up, whatever it said before. (Law 6)"""
     alive(stage, a=beat(NONE_LEFT))
     assert stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")).outcome == "done"
-    stage.clock.sleep(stage.spec("d-0001").settings.lost_after_seconds + 5)
+    stage.clock.sleep(stage.spec("d-0001").version.settings.lost_after_seconds + 5)
     assert stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")) == PENDING
     assert "its last sign of life is" in stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")).last_seen
 
@@ -123,10 +123,10 @@ def test_a_deployment_is_told_by_each_of_its_queries(stage: Stage) -> None:
         True,
         "query a: nothing behind; query b: 1,200 rows behind, about 40 s; query c: its newest trigger found no input",
     )
-    stage.clock.advance(stage.spec("d-0001").settings.lost_after_seconds)
+    stage.clock.advance(stage.spec("d-0001").version.settings.lost_after_seconds)
     assert decide_caught_up(stage.seen(), 1_200).is_so
     stage.clock.advance(1.0)
-    old = f"its last sign of life is {stage.spec('d-0001').settings.lost_after_seconds + 1:.0f} s old"
+    old = f"its last sign of life is {stage.spec('d-0001').version.settings.lost_after_seconds + 1:.0f} s old"
     assert decide_caught_up(stage.seen(), 1_200).why == old
     stage.say(Finished, snapshot_id=None, queries={})
     found = decide_caught_up(stage.seen())

@@ -92,7 +92,7 @@ def test_every_query_of_the_handover_is_waited_for(stage: Stage, handover: Snaps
     observation = seen(stage, 9, ("other",))
     found = decide_health(observation, handover, WANTED, {}, 10.0)
     assert found == NotYet("query counts is not started yet")
-    stage.clock.advance(stage.spec("d-0002").settings.exit_grace_seconds + 1.0)
+    stage.clock.advance(stage.spec("d-0002").version.settings.exit_grace_seconds + 1.0)
     stage.beat("d-0002", other=QueryBeat(9, stage.clock.now(), is_active=True))
     assert decide_health(stage.seen("d-0002"), handover, WANTED, {}, 10.0) == Healthy()
     stage.start_query("raw", "d-0002")
@@ -235,7 +235,7 @@ def test_a_script_whose_runs_have_ended_has_its_time_to_end_too(stage: Stage, ha
     assert has_begun(ended, handover)
     assert decide_health(ended, handover, WANTED, {}, 10.0) == NotYet(text)
     assert decide_health(ended, handover, WANTED, {}, 100.0) == Healthy((text,))
-    stage.clock.advance(stage.spec("d-0002").settings.exit_grace_seconds + 1.0)
+    stage.clock.advance(stage.spec("d-0002").version.settings.exit_grace_seconds + 1.0)
     assert ended.heartbeat is not None
     stage.beat("d-0002", **ended.heartbeat.queries)
     assert decide_health(stage.seen("d-0002"), handover, WANTED, {}, 50.0) == Healthy()
@@ -455,8 +455,6 @@ CAUGHT_UP = UpgradeTerms(healthy_batches=2, healthy_deadline_seconds=100.0, caug
         ({"lags": (lag(0, "files"), lag(None))}, NotYet),
         ({"lags": (lag(0, "files"), lag(None)), "is_idle": True}, Healthy),
         ({}, NotYet),
-        ({"rows_behind": 40}, NotYet),  # said by a driver that counts rows alone
-        ({"rows_behind": 0}, Healthy),
         ({"lags": (lag(900, least=(500, 20)),)}, Healthy),  # as little as the version before had
         ({"lags": (lag(900, least=(500, 21)),)}, NotYet),
         ({"lags": (lag(900, least=(500, 0)),)}, Healthy),

@@ -116,7 +116,7 @@ def test_a_driver_that_lost_its_claim_elsewhere_says_nothing_of_the_one_that_has
     seen = stage.seen()
     assert seen.launch_status is not None
     assert (seen.state, seen.launch_status.reported_end) == ("running", True)
-    stage.clock.advance(seen.spec.settings.lost_after_seconds + CLOCKS_DIFFER_SECONDS + 1)
+    stage.clock.advance(seen.spec.version.settings.lost_after_seconds + CLOCKS_DIFFER_SECONDS + 1)
     assert stage.seen().state == "failed"
 
 
@@ -127,7 +127,7 @@ def test_a_reported_end_counts_by_the_clock_of_the_process_that_asks(stage: Stag
     stage.end(state="unknown")
     stage.launcher.reported.add("d-0001-a0001")
     observer = Observer(stage.home, stage.launchers, stage.clock)
-    limit_seconds = stage.spec().settings.lost_after_seconds
+    limit_seconds = stage.spec().version.settings.lost_after_seconds
     behind = timedelta(seconds=limit_seconds + 30)
     stage.clock.advance(10 * limit_seconds)
     for _ in range(10):

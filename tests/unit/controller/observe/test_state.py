@@ -121,7 +121,7 @@ def test_lost_needs_both_silence_and_a_launcher_that_cannot_ask(stage: Stage) ->
     stage.end(state="unknown")
     assert state_of(stage) == "lost"
     stage.beat()
-    stage.clock.advance(stage.spec().settings.lost_after_seconds)
+    stage.clock.advance(stage.spec().version.settings.lost_after_seconds)
     assert state_of(stage) == "running"
     stage.clock.advance(0.001)
     assert state_of(stage) == "lost"

@@ -17,7 +17,8 @@ from airflow_streamstate.controller.rehearsal.partitions import (
 )
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
-from airflow_streamstate.protocol.records import Artifact, StateRewrite
+from airflow_streamstate.protocol.records import StateRewrite
+from airflow_streamstate.protocol.terms.version import Artifact
 from support.example_plan import EXAMPLE_PLAN
 
 PINNED = replace(EXAMPLE_PLAN, pinned={PARTITIONS: "7", PROVIDER: ROCKSDB_PROVIDER})

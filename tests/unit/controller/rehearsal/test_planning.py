@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
 from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
 from airflow_streamstate.launch.known_bad import KNOWN_BAD
@@ -33,7 +33,7 @@ class Planned:
             keep_plan(stage.control, "d-0001", "raw", without_state())
 
     def begin(self, **more: Any) -> RehearsalView:
-        return self.stage.controller.plans.begin(ChangeRequest(STREAM, self.stage.script("v2", "v2.py")), **more)
+        return self.stage.controller.plans.begin(change_request(STREAM, self.stage.script("v2", "v2.py")), **more)
 
     def gives(self, view: RehearsalView, *names: str, **facts: Any) -> None:
         """The driver's verdict, with these queries accepted."""
@@ -153,7 +153,7 @@ def test_a_release_that_is_known_to_fail_is_named(stage: Stage) -> None:
     (note,) = stage.controller.plans.recorded(STREAM).notes
     assert f"4.1.1 ({connector}4.1.1): a query" in note
     for release, is_named in (("4.1.2", True), ("4.1.3", False)):
-        change = ChangeRequest(STREAM, stage.script("v2", "v2.py"), packages=(f"{connector}{release}",))
+        change = change_request(STREAM, stage.script("v2", "v2.py"), packages=(f"{connector}{release}",))
         view = stage.controller.plans.begin(change, request_id=f"r-{release[-1]}")
         report = stage.controller.plans.report(STREAM, view.rehearsal_id)
         assert [note for note in report.notes if "SPARK-57438" in note] == (

@@ -18,7 +18,7 @@ from airflow_streamstate.controller.rehearsal.rehearsals import (
     RehearsalView,
     start_of,
 )
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
 from airflow_streamstate.errors import (
     ConflictError,
@@ -57,7 +57,7 @@ class Rehearsed:
         if "application" not in change:
             change["application"] = self.stage.script("print('v2')\n", "v2.py")
         return self.rehearsals.begin(
-            ChangeRequest(STREAM, **change), request_id, terms=RehearsalTerms(rehearse=rehearse), deadline_seconds=100
+            change_request(STREAM, **change), request_id, terms=RehearsalTerms(rehearse=rehearse), deadline_seconds=100
         )
 
     def gives(self, view: RehearsalView, **facts: Any) -> None:
@@ -191,13 +191,13 @@ def test_state_that_a_drain_left_refuses_the_change_as_a_deploy_would(rehearsed:
     with pytest.raises(IncompatibleUpgradeError, match="could not flush"):
         rehearsed.begin()
     assert stage.control.rehearsal_ids() == []
-    assert rehearsed.begin(discard_state=True).start.mode == "seed"
+    assert rehearsed.begin(allow_state_loss=True).start.mode == "seed"
 
 
 def test_the_position_is_forked_once(rehearsed: Rehearsed) -> None:
     """A begin that is gone on with rehearses what the first try found (Law 2)."""
     rehearsed.runs(3)
-    stage, change = rehearsed.stage, ChangeRequest(STREAM)
+    stage, change = rehearsed.stage, change_request(STREAM)
     for _ in range(2):
         start = start_of(stage.home, stage.control, stage.seen(), change, "r-0b8e3c525f0e-0001")
         assert start.plan.snapshot_id == "r-0b8e3c525f0e-0001"
@@ -244,7 +244,7 @@ def test_what_cannot_be_launched_leaves_nothing(rehearsed: Rehearsed) -> None:
         rehearsed.begin(application=rehearsed.stage.folder / "missing.py")
     assert rehearsed.stage.control.rehearsal_ids() == []
     with pytest.raises(StreamNotFoundError):
-        rehearsed.rehearsals.begin(ChangeRequest("nowhere"), "p", deadline_seconds=10)
+        rehearsed.rehearsals.begin(change_request("nowhere"), "p", deadline_seconds=10)
     with pytest.raises(InvalidRequestError, match="no such rehearsal"):
         rehearsed.rehearsals.conclude(STREAM, "r-000000000000-0001")
 

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_streamstate.controller.rehearsal.rehearsals import Report
 from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentNotFoundError,
@@ -23,7 +23,6 @@ from airflow_streamstate.plan.replay_report import NOT_STARTED, replay_report
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.records import LauncherChoice
 from airflow_streamstate.protocol.rehearsals import (
     Rehearsal,
     RehearsalVerdict,
@@ -32,6 +31,7 @@ from airflow_streamstate.protocol.rehearsals import (
     ReplayTerms,
 )
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from support.sim_stage import STREAM, Stage
 
 
@@ -45,7 +45,7 @@ def running(stage: Stage) -> Stage:
 
 
 def request_for(out: Path, *, conf: dict[str, str] | None = None, **asked: Any) -> ReplayRequest:
-    change = ChangeRequest(STREAM, master="local[*]", conf=conf or {})
+    change = change_request(STREAM, master="local[*]", conf=conf or {})
     return ReplayRequest(change=change, out=str(out), **{"deadline_seconds": 100, **asked})
 
 
@@ -85,8 +85,9 @@ def test_a_running_stream_is_replayed_beside_it(running: Stage, tmp_path: Path) 
     assert rehearsal.replay == ReplayTerms({"counts": (2, 3)}, str(tmp_path / "out"))
     assert rehearsal.deadline_at - rehearsal.created_at == timedelta(seconds=100)
     spec, recorded = running.control.spec(view.replay_id), running.control.spec("d-0001")
-    assert (spec.application, spec.arguments) == (recorded.application, recorded.arguments)
-    assert (spec.master, spec.conf) == ("local[*]", {"spark.a": "1", "spark.b": "2"})
+    runs, ran = spec.version, recorded.version
+    assert (runs.application, runs.arguments) == (ran.application, ran.arguments)
+    assert (runs.master, runs.conf) == ("local[*]", {"spark.a": "1", "spark.b": "2"})
     request = running.launcher.requests[launch_key_for(view.replay_id, 1)]
     assert request.driver_config["deployment_id"] == view.replay_id
     assert not (tmp_path / "out").exists()
@@ -97,9 +98,9 @@ def test_a_stream_that_runs_elsewhere_is_replayed_on_this_machine(stage: Stage, 
     stage.deploy(launcher=LauncherChoice("kubernetes", {"image": "spark:1"}))
     stage.come_to_life(queries=("counts",))
     stage.run_batches(3)
-    assert stage.spec().launcher is not None
+    assert stage.spec().version.launcher is not None
     spec = stage.control.spec(begin(stage, tmp_path / "out").replay_id)
-    assert (spec.launcher, spec.master) == (None, "local[*]")
+    assert (spec.version.launcher, spec.version.master) == (None, "local[*]")
 
 
 def test_what_it_made_is_removed_and_its_answer_is_kept(running: Stage, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_what_does_not_exist_is_told(running: Stage, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="has not planned this batch"):
         begin(running, tmp_path / "out", batch_id=4)
     with pytest.raises(StreamNotFoundError):
-        running.controller.replays.begin(ReplayRequest(change=ChangeRequest("nowhere")))
+        running.controller.replays.begin(ReplayRequest(change=change_request("nowhere")))
     assert running.control.rehearsal_ids() == []
 
 
@@ -175,14 +176,15 @@ def test_what_interrupts_the_wait_ends_the_replay(running: Stage, tmp_path: Path
 
 def test_a_script_that_changed_since_its_rehearsal_is_not_replayed(running: Stage) -> None:
     """What a person approves is what was planned."""
-    change = ChangeRequest(STREAM, running.script("v2", "v2.py"))
+    script = running.script("v2", "v2.py")
+    change = change_request(STREAM, script)
     view = running.controller.plans.begin(change)
     query = QueryReport("same", rehearsed=RehearsedQuery("accepted", "restored"))
     report = PlanReport(STREAM, view.rehearsal_id, "d-0001", "fits", "", "same", {"counts": query}, True, 1.0)
     running.script("v3", "v2.py")
     known = running.control.rehearsal_ids()
     with pytest.raises(ConflictError, match="was changed while it was planned"):
-        running.controller.replays.add_to(report, ChangeRequest(STREAM, change.application), 1, nullcontext)  # type: ignore[arg-type]
+        running.controller.replays.add_to(report, change_request(STREAM, script), 1, nullcontext)
     assert running.control.rehearsal_ids() == known
 
 

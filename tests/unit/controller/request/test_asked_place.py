@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.request.resolved_request import checked_place
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.settings import AgentSettings
 
 
+@pytest.fixture(autouse=True)
+def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text("print(1)\n")
+
+
 def asked(snapshots: str, mirrors: tuple[str, ...] = (), settings: AgentSettings | None = None) -> str:
-    return checked_place(
-        DeployRequest("orders", Path("job.py"), snapshots=snapshots, mirrors=mirrors, settings=settings)
-    )
+    request = deploy_request("orders", Path("job.py"), snapshots=snapshots, mirrors=mirrors, settings=settings)
+    return request.version.snapshots
 
 
 def test_a_place_is_recorded_as_a_whole_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

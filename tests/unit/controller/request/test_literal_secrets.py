@@ -13,7 +13,7 @@ from airflow_streamstate.controller.request.literal_secrets import (
     check_secrets,
     is_literal_secret,
 )
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.errors import InvalidRequestError
 
 SECRETS = [
@@ -154,7 +154,7 @@ def test_a_password_in_the_address_of_a_script_is_refused(uri: str) -> None:
             what: Path(uri) if what == "application" else (Path(uri),),
         }
         with pytest.raises(InvalidRequestError, match="path of a local file") as raised:
-            DeployRequest("flights", **given)
+            deploy_request("flights", **given)
         assert what in raised.value.context
         assert "hunter2" not in str(raised.value)
 

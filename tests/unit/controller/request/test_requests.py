@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.errors import InvalidRequestError
 
 
@@ -14,7 +14,7 @@ from airflow_streamstate.errors import InvalidRequestError
 def test_hostile_stream_ids_are_refused(stream_id: str) -> None:
     """A stream id is one part of a key, and nothing else."""
     with pytest.raises(InvalidRequestError, match="not a valid stream id"):
-        DeployRequest(stream_id=stream_id, application=Path("job.py"))
+        deploy_request(stream_id=stream_id, application=Path("job.py"))
 
 
 @pytest.mark.parametrize(
@@ -24,13 +24,13 @@ def test_hostile_stream_ids_are_refused(stream_id: str) -> None:
         {"snapshot_id": "A"},
         {"start": "empty"},
         {"start": "fresh", "snapshot_id": "s-1"},
-        {"fresh_queries": ("",)},
+        {"allow_new_queries": ("",)},
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict) -> None:
     """A request that contradicts itself is refused with the way out."""
     with pytest.raises(InvalidRequestError):
-        DeployRequest(stream_id="orders", application=Path("job.py"), **changes)
+        deploy_request(stream_id="orders", application=Path("job.py"), **changes)
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,13 @@ def test_what_cannot_be_is_refused(changes: dict) -> None:
         {"version_label": "\ud800"},
         {"packages": ("\ud800",)},
         {"master": "\ud800"},
+        {"move_sources": {"/a": "/\ud800"}},
+        {"offsets": {"counts": ("\ud800",)}, "start": "seed"},
     ],
 )
 def test_what_is_no_utf_8_is_refused(changes: dict) -> None:
     """It could not be recorded, so a later start would run something else. (Law 15)"""
     with pytest.raises(InvalidRequestError, match="cannot be recorded") as caught:
-        DeployRequest(**{"stream_id": "orders", "application": Path("job.py"), **changes})
+        deploy_request(**{"stream_id": "orders", "application": Path("job.py"), **changes})
     assert caught.value.context == {"what": next(iter(changes))}
     str(caught.value).encode()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.request.rewrites import conf_of
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.errors import InvalidRequestError
@@ -37,20 +37,19 @@ def same(key, state):
 def test_what_no_state_can_be_written_in_is_refused(change: dict[str, Any]) -> None:
     """Before anything is launched."""
     with pytest.raises(InvalidRequestError, match=str(next(iter(change.values())))):
-        ChangeRequest("orders", **change)
+        change_request("orders", **change)
 
 
 def test_a_change_names_its_rewrite_and_keeps_to_its_settings(tmp_path: Path) -> None:
     """So that a later seed has them, too; a change without one asks for none."""
     path = tmp_path / "m.py"
     path.write_text(MIGRATION)
-    change = ChangeRequest("orders", partitions=5, state_store="rocksdb", checkpoint_format=2, migration=path)
+    change = change_request("orders", partitions=5, state_store="rocksdb", checkpoint_format=2, migration=path)
     rewrite = change.rewrite
     assert rewrite is not None
     assert (rewrite.partitions, rewrite.state_store, rewrite.checkpoint_format) == (5, "rocksdb", 2)
     assert rewrite.migration is not None
     assert rewrite.migration.name == "m.py"
-    assert change.as_deploy_request().rewrite == rewrite
     assert conf_of(rewrite) == {
         "spark.sql.shuffle.partitions": "5",
         PROVIDER: ROCKSDB_PROVIDER,
@@ -58,12 +57,12 @@ def test_a_change_names_its_rewrite_and_keeps_to_its_settings(tmp_path: Path) ->
     }
     digest = change.digest
     path.write_text(MIGRATION + "# another\n")
-    again = ChangeRequest("orders", partitions=5, state_store="rocksdb", checkpoint_format=2, migration=path)
+    again = change_request("orders", partitions=5, state_store="rocksdb", checkpoint_format=2, migration=path)
     assert again.digest != digest
-    plain = ChangeRequest("orders")
+    plain = change_request("orders")
     assert plain.rewrite is None
     assert conf_of(None) == {}
-    assert ChangeRequest("orders", auto_migrate=True).rewrite == StateRewrite(is_automatic=True)
+    assert change_request("orders", auto_migrate=True).rewrite == StateRewrite(is_automatic=True)
 
 
 def test_a_migration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -72,11 +71,11 @@ def test_a_migration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     empty.write_text("")
     for path in (tmp_path / "missing.py", tmp_path, empty):
         with pytest.raises(InvalidRequestError):
-            ChangeRequest("orders", migration=path)
+            change_request("orders", migration=path)
 
 
 @pytest.mark.parametrize("more", [{"mode": "drain"}, {"mode": "fresh"}, {"allow_drain": True}, {"rehearse": False}])
 def test_state_is_written_anew_only_in_a_rehearsed_restore(more: dict[str, Any]) -> None:
     """A drain leaves no state to write."""
     with pytest.raises(InvalidRequestError, match="written anew"):
-        UpgradeRequest(ChangeRequest("orders", partitions=5), UpgradeTerms(**more))
+        UpgradeRequest(change_request("orders", partitions=5), UpgradeTerms(**more))

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
 from airflow_streamstate.controller.request.code_files import CodeFile
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.request.script_modules import modules_beside
 from airflow_streamstate.controller.request.script_triggers import refuse_triggers
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.errors import HomeNotFoundError, UnsupportedCheckpointError
 from support.sim_stage import STREAM, Stage
 
@@ -88,10 +87,7 @@ def test_no_driver_is_launched_and_nothing_is_recorded(stage: Stage) -> None:
         stage.controller.status(STREAM)
     stage.deploy()
     launched = list(stage.launcher.requests)
-    change = ChangeRequest(STREAM, application=stage.script(text, "v2.py"))
     with pytest.raises(UnsupportedCheckpointError):
-        stage.controller.upgrades.begin(UpgradeRequest(change))
-    with pytest.raises(UnsupportedCheckpointError):
-        stage.controller.plans.begin(change)
+        change_request(STREAM, application=stage.script(text, "v2.py"))
     assert list(stage.launcher.requests) == launched
     assert stage.seen().register.upgrade_id is None

@@ -132,10 +132,11 @@ def test_what_grows_old_goes_within_a_day(stage: Stage) -> None:
 
 
 def test_a_watcher_that_begins_anew_knows_what_another_one_has_pruned(pruned: Pruned) -> None:
-    """By what the prune has recorded."""
+    """By what the prune has recorded; before that it reads once whether this version reads the home."""
     pruned.look()
     pruned.take(1)
-    assert pruned.look(pruned.another()) == 1
+    assert pruned.look(pruned.another()) == 2
+    assert [call.key for call in pruned.plan.calls] == [layout.home_key(), layout.retention_key(STREAM)]
     pruned.stage.clock.advance(LOOK_SECONDS)
     assert pruned.look(pruned.another()) > 1
     assert len(pruned.snapshots) == 2

@@ -28,14 +28,16 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.ids import deployment_id_for, launch_key_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import Artifact, LauncherChoice, RequestRecord
+from airflow_streamstate.protocol.records import RequestRecord, StateRewrite
 from airflow_streamstate.protocol.rehearsals import Handover
+from airflow_streamstate.protocol.terms.version import Artifact, LauncherChoice, Version
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
 from support.fake_clock import START_AT
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
+from support.recorded_specs import with_version
 from support.sim_stage import STREAM, Stage
 
 CURRENT = KEPT_DEPLOYMENTS + 4
@@ -59,9 +61,11 @@ def grown(stage: Stage) -> Stage:
 def record(stage: Stage, deployment_id: str, sha256: str = "") -> None:
     """The version of a deployment, an upgrade or a rehearsal, that runs this artifact."""
     spec = stage.spec()
-    artifact = replace(spec.application, sha256=sha256) if sha256 else spec.application
+    artifact = replace(spec.version.application, sha256=sha256) if sha256 else spec.version.application
     at = START_AT - timedelta(days=1_000)
-    stage.control.create_spec(replace(spec, deployment_id=deployment_id, application=artifact, created_at=at))
+    stage.control.create_spec(
+        replace(with_version(spec, application=artifact), deployment_id=deployment_id, created_at=at)
+    )
 
 
 def remove(
@@ -261,14 +265,16 @@ def test_the_last_launches_of_a_deployment_stay(many: Stage) -> None:
 # upgrades
 
 
-def upgrade(stage: Stage, number: int, *phases: Phase) -> str:
-    """One that was begun before those of smaller numbers."""
+def upgrade(stage: Stage, number: int, *phases: Phase, runs: str = "", migrates_by: str = "") -> str:
+    """One that was begun before those of smaller numbers; the digests of its script and of its migration."""
     asked = example(Upgrade)
     assert isinstance(asked, Upgrade)
     upgrade_id = f"u-{number:012x}"
     journal = UpgradeJournal(stage.control)
+    if runs:
+        rewrite = StateRewrite(migration=Artifact("migration.py", migrates_by))
+        asked = replace(asked, target=Version(Artifact("job.py", runs)), rewrite=rewrite)
     journal.create(replace(asked, upgrade_id=upgrade_id, created_at=START_AT - timedelta(days=number)))
-    record(stage, upgrade_id)
     for place, phase in enumerate(phases, 1):
         journal.take(UpgradeStep(STREAM, upgrade_id, place, phase, START_AT, "tests", "w"))
     return upgrade_id
@@ -379,7 +385,7 @@ def artifact(stage: Stage, letter: str) -> str:
 
 
 def there(stage: Stage) -> list[str]:
-    own = stage.spec().application.sha256
+    own = stage.spec().version.application.sha256
     return [one for one in stage.control.home.list_folders(layout.artifacts_folder(STREAM)) if one != own]
 
 
@@ -387,9 +393,9 @@ def test_an_artifact_that_no_version_on_record_runs_goes_after_its_time(many: St
     """Versions of deployments, upgrades and rehearsals; it is noted first, and what is run again is noted no more."""
     unused, later, of_upgrade, of_rehearsal = (artifact(many, letter) for letter in "abcd")
     artifact(many, "e")
+    migration = artifact(many, "9")
     many.control.home.put(f"{layout.artifacts_folder(STREAM)}/my own/x", b"x")
-    record(many, "u-00000000000a", of_upgrade)
-    many.control.home.put(layout.upgrade_key(STREAM, "u-00000000000a"), b"{")
+    upgrade(many, 10, "begun", runs=of_upgrade, migrates_by=migration)
     record(many, "r-0b8e3c525f0e-0009", of_rehearsal)
     began_at = many.clock.now()
     assert remove(many, is_dry=True) == []
@@ -406,37 +412,37 @@ def test_an_artifact_that_no_version_on_record_runs_goes_after_its_time(many: St
     assert remove(many, is_dry=True) == gone
     assert unused in there(many)
     assert remove(many) == gone
-    assert there(many) == [of_upgrade, of_rehearsal, "e" * 64, "f" * 64, "my own"]
+    assert there(many) == [migration, of_upgrade, of_rehearsal, "e" * 64, "f" * 64, "my own"]
     assert Retention(many.control).read().unused_artifacts == {"f" * 64: many.clock.now()}
 
 
 def test_the_files_of_a_version_are_artifacts_too(many: Stage) -> None:
     """As its script is."""
     library, rules, jar, env = (artifact(many, letter) for letter in "abcd")
-    spec = replace(
+    spec = with_version(
         many.spec(),
-        deployment_id=deployment_id_for(CURRENT + 1),
         py_files=(Artifact("lib.zip", library),),
         files=(Artifact("rules.json", rules),),
         jars=("s3a://jars/x.jar", Artifact("udfs.jar", jar)),
         launcher=LauncherChoice("yarn", python_env=Artifact("env.tar.gz", env)),
     )
-    many.control.create_spec(spec)
+    many.control.create_spec(replace(spec, deployment_id=deployment_id_for(CURRENT + 1)))
     for _ in range(2):
         assert remove(many) == []
         many.clock.advance(UNUSED_SECONDS + 1)
 
 
 def test_no_artifact_goes_while_a_version_cannot_be_read(many: Stage) -> None:
-    """It may run any; one whose record is gone runs none. (Law 7)"""
-    unused = artifact(many, "a")
+    """Of a deployment or of an upgrade: it may run any; one whose record is gone runs none. (Law 7)"""
+    unused, upgrade_id = artifact(many, "a"), upgrade(many, 10, "begun")
     remove(many)
     many.clock.advance(UNUSED_SECONDS + 1)
-    spec = many.control.home.get(layout.spec_key(STREAM, "d-0005"))
-    assert spec is not None
-    many.control.home.put(layout.spec_key(STREAM, "d-0005"), b"{")
-    assert remove(many) == []
-    many.control.home.put(layout.spec_key(STREAM, "d-0005"), spec.body)
+    for key in (layout.spec_key(STREAM, "d-0005"), layout.upgrade_key(STREAM, upgrade_id)):
+        stored = many.control.home.get(key)
+        assert stored is not None
+        many.control.home.put(key, b"{")
+        assert remove(many) == []
+        many.control.home.put(key, stored.body)
     many.control.home.put(f"{layout.deployment_folder(STREAM, 'd-0000')}/events/1.json", b"{}")
     assert which(remove(many), "artifact") == [unused]
 

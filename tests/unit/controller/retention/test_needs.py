@@ -17,6 +17,7 @@ from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, Waiting
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
 from airflow_streamstate.store.memory import MemoryStore
+from support.asked_upgrades import on_return
 from support.examples import AT, example
 from support.fake_clock import FakeClock
 
@@ -152,7 +153,7 @@ def upgrade(control: StreamControl, *phases: Phase, upgrade_id: str = "u-0b8e3c5
     assert isinstance(asked, Upgrade)
     assert isinstance(step, UpgradeStep)
     journal = UpgradeJournal(control)
-    asked = replace(asked, upgrade_id=upgrade_id, old_deployment_id="d-0001", to_snapshot_id="s-asked")
+    asked = on_return(replace(asked, upgrade_id=upgrade_id, old_deployment_id="d-0001"), snapshot_id="s-asked")
     journal.create(asked)
     silent = UpgradeStep(STREAM, upgrade_id, 1, "begun", AT, "tests", "w")
     for number, phase in enumerate(phases, 1):

@@ -89,7 +89,7 @@ def test_what_is_being_upgraded_is_not_retired(upgraded: UpgradeStage) -> None:
 
 
 def test_a_retired_stream_starts_only_revived(stage: Stage) -> None:
-    """Neither by a deploy nor by a resume; ``revives`` goes on from its end, and it is retired no more."""
+    """Neither by a deploy nor by a resume; ``revive`` goes on from its end, and it is retired no more."""
     ended(stage)
     first = retire(stage, reason="the shop has closed")
     assert (first.retirement.reason, retire(stage, reason="other words").retirement) == (
@@ -100,7 +100,7 @@ def test_a_retired_stream_starts_only_revived(stage: Stage) -> None:
         stage.deploy("print('v2')\n")
     with pytest.raises(ConflictError, match="retired"):
         stage.controller.resume(STREAM)
-    view = stage.deploy("print('v2')\n", revives=True)
+    view = stage.deploy("print('v2')\n", revive=True)
     assert view.start.snapshot_id == "d-0001-stopped-000001"
     register = stage.control.need_register().value
     refuse_retired(register)
@@ -171,8 +171,9 @@ def test_a_home_without_a_place_for_checkpoints_retires_nothing(stage: Stage) ->
     """Said before anything is written. (Law 10)"""
     ended(stage)
     home = Home(HomeConfig("memory://without"), stage.clock)
-    for info in list(stage.store.list_objects(f"{STREAM}/")):
-        home.home.put(info.key, stage.store.get(info.key).body)
+    keys = [info.key for info in stage.store.list_objects(f"{STREAM}/")]
+    for key in (layout.home_key(), *keys):
+        home.home.put(key, stage.store.get(key).body)
     before = home.home.get(layout.register_key(STREAM))
     with pytest.raises(InvalidRequestError, match="folder of this machine"):
         Controller(home, stage.launcher, stage.clock, "tests").retention.retire(STREAM)
@@ -229,7 +230,7 @@ def test_cut_short_anywhere_it_is_finished_by_the_next(tmp_path: Path, fault: Fa
         if stage.store.head(layout.register_key(STREAM)) is None:
             continue
         with pytest.raises(ConflictError, match="being deleted"):
-            stage.deploy(revives=True)
+            stage.deploy(revive=True)
         retire(stage, deletes=True)
         assert list(stage.store.list_objects(f"{STREAM}/")) == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -28,10 +27,11 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.readings import StateReading
-from airflow_streamstate.protocol.records import LauncherChoice
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver
 from support.launches import end_processes
+from support.recorded_specs import with_version
 from support.scripted_reader import VARIABLE
 from support.scripted_stream import ScriptedStream
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
@@ -155,8 +155,8 @@ def test_the_next_reading_removes_what_a_killed_shell_left(shop: Shop) -> None:
 def test_what_is_asked_for_in_vain_starts_no_driver(shop: Shop) -> None:
     """A snapshot that is not there or not whole; an export into the home, a mirror, or where snapshots were kept."""
     spec, mirror, place = shop.shelf.control.spec("d-0001"), shop.base / "mirror", shop.base / "place"
-    told = replace(spec, deployment_id="d-0002", mirrors=(f"file://{mirror}",), snapshots=f"file://{place}")
-    shop.shelf.control.create_spec(told)
+    told = with_version(spec, mirrors=(f"file://{mirror}",), snapshots=f"file://{place}")
+    shop.shelf.control.create_spec(replace(told, deployment_id="d-0002"))
     before = shop.files()
     with pytest.raises(SnapshotNotFoundError):
         shop.look(snapshot_id="d-0009-live-000001")
@@ -191,10 +191,12 @@ def test_the_driver_has_the_configuration_of_the_deployment_and_what_is_laid_ove
     spec = shop.shelf.control.spec("d-0001")
     request = ReadingRequest(stream_id=STREAM, conf={"spark.x": "1"}, packages=("a:b:1",))
     made = readings.reader_spec(
-        replace(spec, conf={"spark.x": "0", "spark.y": "2"}, launcher=LauncherChoice("kubernetes")),
+        with_version(spec, conf={"spark.x": "0", "spark.y": "2"}, launcher=LauncherChoice("kubernetes")),
         request,
         "reading-000000000003",
     )
-    assert made.launcher is None, "the answer lies in a folder of this machine"
-    assert (made.conf, made.packages, made.master) == ({"spark.x": "1", "spark.y": "2"}, ("a:b:1",), "local[*]")
-    assert (made.arguments, made.deployment_id, json.dumps(made.spark_conn_id)) == ((), "reading-000000000003", "null")
+    version = made.version
+    assert version.launcher is None, "the answer lies in a folder of this machine"
+    assert version.conf == {"spark.x": "1", "spark.y": "2"}
+    assert (version.packages, version.master, version.arguments) == (("a:b:1",), "local[*]", ())
+    assert (made.deployment_id, version.spark_conn_id) == ("reading-000000000003", None)

@@ -81,7 +81,10 @@ def test_a_task_that_a_user_ended_is_rolled_back_within_a_minute_as_it_asked(aba
     abandoned.watch(A_MINUTE)
     register = abandoned.stage.control.need_register().value
     assert register.deployment_id == "d-0003"
-    assert abandoned.stage.control.spec("d-0003").application == abandoned.stage.control.spec("d-0001").application
+    assert (
+        abandoned.stage.control.spec("d-0003").version.application
+        == abandoned.stage.control.spec("d-0001").version.application
+    )
     abandoned.upgraded.new_runs(6, "d-0003")
     abandoned.watch(A_MINUTE)
     abandoned.upgraded.new_runs(8, "d-0003")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from unit.controller.supervise.conftest import Supervised
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.errors import (
     ConflictError,
@@ -449,7 +449,7 @@ def test_a_drain_that_the_driver_has_ordered_itself_is_finished_by_the_next_atte
 def test_a_failed_stream_under_an_upgrade_is_left_to_it(supervised: Supervised) -> None:
     """Only the steps of an upgrade move the stream while it is under way. (Law 4)"""
     stage = supervised.stage
-    request = UpgradeRequest(ChangeRequest(STREAM, application=stage.script("print('v2')\n")))
+    request = UpgradeRequest(change_request(STREAM, application=stage.script("print('v2')\n")))
     stage.controller.upgrades.begin(request, "u-1")
     supervised.die()
     supervised.watch(100.0)
@@ -498,7 +498,7 @@ def test_a_start_that_is_refused_counts_as_a_failure(stage: Stage) -> None:
 def test_a_pinned_file_that_was_altered_is_never_run(stage: Stage) -> None:
     """The restart is refused before the attempt takes a number, and counts as a failure. (Law 15)"""
     supervised = Supervised(stage, max_restarts=1, initial_backoff_seconds=1)
-    artifact = stage.spec().application
+    artifact = stage.spec().version.application
     stage.store.put(layout.artifact_key(STREAM, artifact.sha256, artifact.name), b"altered")
     supervised.die()
     supervised.watch(30.0)

@@ -34,7 +34,7 @@ from support.upgrade_stage import FILES, SOCKET, UpgradeStage
 
 def runs_the_old_code(upgraded: UpgradeStage, deployment_id: str) -> bool:
     def code(spec: DeploymentSpec) -> object:
-        return spec.application, spec.arguments, spec.conf, spec.code_digest
+        return spec.version.application, spec.version.arguments, spec.version.conf, spec.version.code_digest
 
     return code(upgraded.stage.spec(deployment_id)) == code(upgraded.stage.spec("d-0001"))
 
@@ -686,7 +686,7 @@ def test_a_rollback_to_an_older_snapshot_runs_the_code_it_was_taken_of(upgraded:
     assert (view.state.phase, view.state.last.way) == ("returned", "undo")
     spec = stage.spec("d-0003")
     assert (spec.start.snapshot_id, spec.start.undoes) == ("d-0001-stopped-000001", "d-0002")
-    assert spec.application == stage.spec("d-0001").application
+    assert spec.version.application == stage.spec("d-0001").version.application
     assert view.state.last.bad_batches == {}
     stage.come_to_life("d-0003", queries=("counts",))
     stage.say(
@@ -778,7 +778,7 @@ def test_the_old_code_keeps_its_snapshots_where_the_stream_keeps_them_now(tmp_pa
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.last.way) == ("returned", "forward")
-    assert stage.spec("d-0003").snapshots == str(tmp_path / "new")
+    assert stage.spec("d-0003").version.snapshots == str(tmp_path / "new")
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -853,7 +853,7 @@ def test_a_way_back_over_an_altered_script_takes_no_number(upgraded: UpgradeStag
     """The given-up version stays the current deployment, and the next start goes on from its end. (Law 15)"""
     stage = upgraded.stage
     view = upgraded.rehearsed(given_up_alive(upgraded, 5))
-    artifact = stage.spec("d-0001").application
+    artifact = stage.spec("d-0001").version.application
     stage.store.put(layout.artifact_key(STREAM, artifact.sha256, artifact.name), b"other")
     upgraded.stops("d-0002")
     view = upgraded.advance(view)

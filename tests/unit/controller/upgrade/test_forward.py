@@ -121,7 +121,7 @@ def test_a_drain_whose_driver_dies_is_gone_on_with_some_times(upgraded: UpgradeS
     assert view.state.phase == "returned"
     start = upgraded.stage.spec("d-0002").start
     assert (start.mode, start.predecessor_id) == ("restore", "d-0001")
-    assert upgraded.stage.spec("d-0002").application == upgraded.stage.spec("d-0001").application
+    assert upgraded.stage.spec("d-0002").version.application == upgraded.stage.spec("d-0001").version.application
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
@@ -157,7 +157,7 @@ def test_a_drain_that_the_old_version_rejects_is_a_refusal(upgraded: UpgradeStag
     view = upgraded.to_ready(mode="drain")
     order = upgraded.order()
     assert isinstance(order, DrainNotification)
-    assert (order.rehearse, order.discard_state) == (True, False)
+    assert (order.rehearse, order.allow_state_loss) == (True, False)
     upgraded.stage.say(
         Rejected, command_id=order.command_id, command_number=1, key="", reason="a flush would leave 7 rows"
     )
@@ -237,7 +237,7 @@ def test_cancelled_after_the_stop_it_is_rolled_back_where_that_is_asked(upgraded
     upgraded.beats(4, *back)
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("given_up", None)
-    assert upgraded.stage.spec(back[0]).code_digest == upgraded.stage.spec("d-0001").code_digest
+    assert upgraded.stage.spec(back[0]).version.code_digest == upgraded.stage.spec("d-0001").version.code_digest
     assert view.state.last.cancelled_by == "tests"
     assert not [line for line in upgraded.told if "unhealthy" in line]
 

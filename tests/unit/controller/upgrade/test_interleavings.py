@@ -120,7 +120,7 @@ def test_law_16_a_drain_that_can_only_leave_state_is_refused_before_the_stop(upg
     assert view.outcome == "refused"
     assert "a drain would leave state" in view.state.last.text
     assert upgraded.outside() == before
-    view = upgraded.begin("up-2", allow_drain=True, change={"discard_state": True})
+    view = upgraded.begin("up-2", allow_drain=True, change={"allow_state_loss": True})
     upgraded.advance(view)
     view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
     assert (view.state.phase, view.state.last.mode) == ("stopping", "drain")
@@ -128,7 +128,7 @@ def test_law_16_a_drain_that_can_only_leave_state_is_refused_before_the_stop(upg
 
 def test_law_16_what_a_drain_left_is_asked_about_before_anything_is_ended(upgraded: UpgradeStage) -> None:
     """A rollback to a handover whose state was dropped by name then, and is not now."""
-    view = upgraded.begin(allow_drain=True, change={"discard_state": True})
+    view = upgraded.begin(allow_drain=True, change={"allow_state_loss": True})
     upgraded.advance(view)
     view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
     keep = upgraded.stage.keep

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.request.changes import ChangeRequest
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
@@ -32,7 +32,7 @@ from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTer
 def test_what_cannot_be_is_refused_by_name(asked: dict[str, Any]) -> None:
     """Before anything is looked at."""
     with pytest.raises(InvalidRequestError):
-        UpgradeRequest(ChangeRequest("orders"), UpgradeTerms(**asked))
+        UpgradeRequest(change_request("orders"), UpgradeTerms(**asked))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_rollback_that_cannot_be_is_refused_by_name(asked: dict[str, Any]) -> 
 def test_a_secret_is_never_recorded_with_the_command_that_undoes(words: tuple[str, ...]) -> None:
     """It is run as it stands in the home: a reference would reach it unresolved, a password would lie there."""
     for make in (
-        lambda: UpgradeRequest(ChangeRequest("orders"), UpgradeTerms(undo_command=words)),
+        lambda: UpgradeRequest(change_request("orders"), UpgradeTerms(undo_command=words)),
         lambda: RollbackRequest("orders", RollbackTerms(undo_command=words)),
     ):
         with pytest.raises(InvalidRequestError, match="secret") as caught:
@@ -70,12 +70,12 @@ def test_a_secret_is_never_recorded_with_the_command_that_undoes(words: tuple[st
 def test_a_driver_for_the_way_back_is_a_warm_one() -> None:
     """A request that wants it and no warm driver contradicts itself."""
     with pytest.raises(InvalidRequestError, match="warm is off"):
-        UpgradeRequest(ChangeRequest("orders"), UpgradeTerms(warm=False, warm_return=True))
+        UpgradeRequest(change_request("orders"), UpgradeTerms(warm=False, warm_return=True))
 
 
 def test_a_digest_is_over_all_that_is_asked_for() -> None:
     """One id stands for one request."""
-    change = ChangeRequest("orders", conf={"spark.a": "1"})
+    change = change_request("orders", conf={"spark.a": "1"})
     plain = UpgradeRequest(change)
     others = [
         UpgradeRequest(change, UpgradeTerms(mode="drain")),
@@ -86,9 +86,9 @@ def test_a_digest_is_over_all_that_is_asked_for() -> None:
         UpgradeRequest(change, UpgradeTerms(roll_back_if_slower=3.0)),
         UpgradeRequest(change, UpgradeTerms(undo_command=("undo",))),
         UpgradeRequest(change, UpgradeTerms(warm_return=True)),
-        UpgradeRequest(ChangeRequest("orders", conf={"spark.a": "2"})),
+        UpgradeRequest(change_request("orders", conf={"spark.a": "2"})),
     ]
-    assert UpgradeRequest(ChangeRequest("orders", conf={"spark.a": "1"})).digest == plain.digest
+    assert UpgradeRequest(change_request("orders", conf={"spark.a": "1"})).digest == plain.digest
     assert len({plain.digest, *(other.digest for other in others)}) == len(others) + 1
     backs = [
         RollbackRequest("orders"),

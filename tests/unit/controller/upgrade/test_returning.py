@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.protocol.records import OnQueryFailure
+from airflow_streamstate.protocol.terms.version import OnQueryFailure
 from support.scripted_rehearsal import keep_plan
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import SOCKET, UpgradeStage
@@ -28,7 +28,7 @@ def test_a_query_of_the_old_version_that_fails_is_not_yet_its_end(upgraded: Upgr
         view = upgraded.advance(view)
         assert (view.state.phase, upgraded.stage.control.need_register().value.attempt) == ("returned", 2)
         return
-    upgraded.stage.clock.advance(upgraded.stage.spec("d-0003").settings.exit_grace_seconds)
+    upgraded.stage.clock.advance(upgraded.stage.spec("d-0003").version.settings.exit_grace_seconds)
     upgraded.beats(3, "d-0003")
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.stage.control.need_register().value.attempt) == ("failed", 1)
@@ -71,7 +71,7 @@ def test_an_old_version_that_no_resume_can_start_again_is_deployed_anew(tmp_path
     view = upgraded.advance(view)
     if is_accepted:
         assert (view.state.phase, view.state.last.returned_deployment_id) == ("returned", "d-0002")
-        assert upgraded.stage.spec("d-0002").application == upgraded.stage.spec("d-0001").application
+        assert upgraded.stage.spec("d-0002").version.application == upgraded.stage.spec("d-0001").version.application
     else:
         assert view.outcome == "failed"
         assert "--accept-lost-input counts" in view.state.last.text

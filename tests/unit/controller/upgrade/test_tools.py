@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from airflow_streamstate.controller.deploy.going_back import UsedError
-from airflow_streamstate.controller.request.version import Version
 from airflow_streamstate.controller.upgrade.tools import LATE, describe_error, is_passing
 from airflow_streamstate.errors import (
     ConflictError,
@@ -54,17 +53,16 @@ def test_law_5_only_mode_fresh_starts_with_nothing(upgraded: UpgradeStage) -> No
     """What is to be brought says so itself, to its rehearsal and to its deployment."""
     view = upgraded.begin()
     tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
-    starts = {mode: tools.target(mode).request.start for mode in ("auto", "restore", "drain", "fresh", None)}  # type: ignore[arg-type]
+    starts = {mode: tools.target(mode).terms.start for mode in ("auto", "restore", "drain", "fresh", None)}  # type: ignore[arg-type]
     assert starts == {"auto": None, "restore": None, "drain": None, "fresh": "fresh", None: None}
 
 
 def test_the_target_is_a_version_of_its_own(upgraded: UpgradeStage) -> None:
-    """The home keeps it as a deployment that never is one; only what runs is read of it."""
+    """The record of the upgrade has it, its files pinned; no deployment does before the handover."""
     view = upgraded.begin()
     tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
-    record, target = upgraded.stage.spec(view.upgrade_id), tools.target("restore")
-    assert (record.deployment_id, record.fencing_token, record.start.mode) == (view.upgrade_id, 0, "fresh")
-    assert (target.version, target.is_pinned) == (Version.of(record), True)
+    target = tools.target("restore")
+    assert (target.version, target.patch) == (view.state.upgrade.target, None)
     assert target.version.application != tools.old_version().application
 
 
@@ -74,7 +72,8 @@ def test_the_end_of_the_old_version_is_seen_soon(upgraded: UpgradeStage) -> None
     view = upgraded.begin()
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     spec = upgraded.stage.spec()
-    spec = replace(spec, settings=replace(spec.settings, command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3))
+    settings = replace(spec.version.settings, command_poll_seconds=COMMAND_POLL_SECONDS_ON_S3)
+    spec = replace(spec, version=replace(spec.version, settings=settings))
     pauses = []
     for waited_seconds in (0.0, 10.0, 3_600.0):
         since = tools.context.clock.now() - timedelta(seconds=waited_seconds)

@@ -169,7 +169,7 @@ def test_while_a_query_of_the_snapshot_may_still_start_the_others_are_not_enough
     copied(stage, FIRST, SECOND, 6)
     stage.beat(SECOND, counts=QueryBeat(6, stage.clock.now(), is_active=True))
     assert through(stage).through_at == at(2)
-    stage.clock.sleep(stage.spec(SECOND).settings.exit_grace_seconds + 1)
+    stage.clock.sleep(stage.spec(SECOND).version.settings.exit_grace_seconds + 1)
     stage.beat(SECOND, counts=QueryBeat(6, stage.clock.now(), is_active=True))
     assert through(stage).through_at == at(6)
 

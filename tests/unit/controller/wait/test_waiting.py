@@ -133,7 +133,7 @@ def test_healthy_waits_for_the_queries_that_the_snapshot_knows(stage: Stage, is_
     if is_started:
         stage.start_query("other", "d-0002", batch_id=3)
     else:
-        stage.clock.sleep(stage.spec("d-0002").settings.exit_grace_seconds + 1)
+        stage.clock.sleep(stage.spec("d-0002").version.settings.exit_grace_seconds + 1)
         del both["other"]
     stage.beat("d-0002", **both)
     assert is_healthy(stage, "d-0002")

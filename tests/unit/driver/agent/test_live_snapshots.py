@@ -7,6 +7,7 @@ import pytest
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Accepted, Ignored, QueryStarted, Rejected, SnapshotReady, Stopped
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import ObjectInfo
@@ -22,7 +23,7 @@ def test_a_snapshot_is_taken_while_the_query_runs_on(stream: SimulatedStream) ->
     plan = make_plan(500)
     command = stream.order(SnapshotRequest)
     stream.checkpoints.delete(stream.commands()[0])
-    stream.clock.after(3.0, lambda: stream.control.journal("d-0001").write_command(command, 1))
+    stream.clock.after(3.0, lambda: stream.control.journal("d-0001").write_command(command, NEWEST_PROTOCOL))
     stream.order_at(6.0, StopRequest)
     driver = SimulatedDriver(stream)
     assert driver.run(waiting_script(plan)) == 0
@@ -57,7 +58,7 @@ def test_a_snapshot_that_waits_for_the_first_commit_still_goes_out_of_date(strea
     assert stream.kinds()[-1] == "Stopped"
 
 
-def run_with_full_disk(stream: SimulatedStream, until: float, ttl_seconds: float | None = None) -> None:
+def run_with_full_disk(stream: SimulatedStream, until: float, ttl_seconds: float = 300.0) -> None:
     """The disk of the checkpoints is full from second 2 on; the home, with commands and events, is not."""
     faults = FaultPlan()
     stream.clock.after(2.0, lambda: setattr(faults, "every_write", Fault.NO_SPACE))
@@ -69,8 +70,8 @@ def run_with_full_disk(stream: SimulatedStream, until: float, ttl_seconds: float
     assert stream.kinds()[-1] == "Stopped"
 
 
-@pytest.mark.parametrize("ttl_seconds", [None, 1.0])
-def test_a_full_disk_delays_a_snapshot(stream: SimulatedStream, ttl_seconds: float | None) -> None:
+@pytest.mark.parametrize("ttl_seconds", [300.0, 1.0])
+def test_a_full_disk_delays_a_snapshot(stream: SimulatedStream, ttl_seconds: float) -> None:
     """It is tried again, also beyond its time to live, and exists once there is space (Law 3)."""
     run_with_full_disk(stream, 20.0, ttl_seconds)
     assert len(stream.events_of(SnapshotReady)) == 1

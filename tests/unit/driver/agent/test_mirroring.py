@@ -21,6 +21,7 @@ from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
+from support.recorded_specs import with_version
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
 from support.snapshots import flip_byte
 
@@ -47,7 +48,7 @@ def run_with(
 ) -> tuple[SimulatedStream, Attempt, Mirroring]:
     """A stream whose first attempt took a live snapshot and one at its end; its mirrors, not asked yet."""
     stream = SimulatedStream(checkpoints=checkpoints or MemoryStore())
-    spec = replace(stream.deploy(settings=settings), mirrors=mirrors)
+    spec = with_version(stream.deploy(settings=settings), mirrors=mirrors)
     stream.order_at(3.0, SnapshotRequest)
     stream.order_at(9.0, StopRequest)
     driver = SimulatedDriver(stream)

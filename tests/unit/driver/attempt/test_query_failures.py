@@ -21,7 +21,8 @@ from airflow_streamstate.protocol.events import (
     SnapshotReady,
     Stopped,
 )
-from airflow_streamstate.protocol.records import OnQueryFailure, StartPlan
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.terms.version import OnQueryFailure
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (

@@ -44,7 +44,7 @@ def test_a_version_that_fits_is_accepted_and_nothing_but_its_own_is_touched(stag
 def test_a_batch_that_fails_is_told_and_the_next_query_is_tried_all_the_same(stage: Stage, plan: SimulatedPlan) -> None:
     """What Spark says is the verdict; the script goes on as if nothing were wrong."""
     snapshot_id = stage.stopped(plan)
-    rehearsing = stage.rehearsing(snapshot_id, fresh_queries=("more",))
+    rehearsing = stage.rehearsing(snapshot_id, allow_new_queries=("more",))
     last = stage.stream.control.need_manifest(snapshot_id).queries["counts"].position.batch_id
     assert last is not None
     bad = replace(plan, fails_at={last + 1}, failure_words=f"[NOT_COMPATIBLE] of {SECRET}\nand more")
@@ -148,7 +148,7 @@ def test_a_script_that_fails_before_all_known_queries_are_tried_tells_what_it_ha
     stage: Stage, plan: SimulatedPlan
 ) -> None:
     """With its own words, and without its secrets: nothing is known of the query that it did not come to."""
-    rehearsing = stage.rehearsing(stage.stopped(plan), fresh_queries=("more",))
+    rehearsing = stage.rehearsing(stage.stopped(plan), allow_new_queries=("more",))
     stage.start(rehearsing, make_plan(), "more")
     failure = ScriptFailure(f"ValueError: {SECRET} is wrong\nreally", f"Traceback …\nValueError: {SECRET}", 3)
     assert rehearsing.script_ended(failure) == 1
@@ -343,7 +343,7 @@ def test_where_the_plan_alone_decides_no_batch_is_run(
     stage: Stage, plan: SimulatedPlan, refuses: tuple[str, ...], is_tried: bool
 ) -> None:
     """Nothing is forked, no state is opened, of this query and of those after it; their plans are recorded."""
-    rehearsing = stage.rehearsing(stage.stopped(plan), refuses=refuses, fresh_queries=("more",))
+    rehearsing = stage.rehearsing(stage.stopped(plan), refuses=refuses, allow_new_queries=("more",))
     stage.start(rehearsing, replace(plan, delay_ms=7_000))
     stage.start(rehearsing, make_plan(), "more")
     assert rehearsing.script_ended(None) == 0
@@ -465,7 +465,9 @@ def test_the_sinks_of_all_its_queries_are_warmed_where_its_driver_is_to_wait(
 ) -> None:
     """Under the id that each query goes on with. The second pass sees its first query alone before the handover."""
     snapshot_id = stage.stopped(plan)
-    rehearsing = stage.rehearsing(snapshot_id, waits_seconds=waits_seconds, rehearse=rehearse, fresh_queries=("more",))
+    rehearsing = stage.rehearsing(
+        snapshot_id, waits_seconds=waits_seconds, rehearse=rehearse, allow_new_queries=("more",)
+    )
     warmed: list[str] = []
     for name, writer in (("counts", stage.startable(plan)), ("more", stage.startable(make_plan()))):
         writer.before_warming = warmed.append

@@ -84,7 +84,7 @@ def test_one_that_would_leave_state_is_rejected_and_the_stream_runs_on(stream: S
 def test_state_that_may_be_dropped_is_no_reason(stream: SimulatedStream) -> None:
     """The drain allows it; ``Drained`` tells the rows that are left."""
     plan = make_plan(40, delay_ms=None)
-    order_drain(stream, 10.0, discard_state=True)
+    order_drain(stream, 10.0, allow_state_loss=True)
     assert stream.run(waiting_script(plan)) == 0
     (drained,) = stream.events_of(Drained)
     assert (drained.queries["counts"].state_rows_left or 0) > 0

@@ -12,6 +12,7 @@ from airflow_streamstate.driver.attempt.latch import Order, order_of
 from airflow_streamstate.driver.shutdown.limits import CalledOffError, Limits
 from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification
 from airflow_streamstate.protocol.events import Rejected
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_command
 
 
@@ -73,7 +74,7 @@ def test_a_request_to_cancel_is_obeyed_until_the_flush_and_rejected_after() -> N
     watched = Watched()
     stream, journal = watched.stream, watched.attempt.journal
     foreign = make_command(CancelRequest, stream.clock, "d-0009")
-    journal.write_command(foreign, 1)
+    journal.write_command(foreign, NEWEST_PROTOCOL)
     assert not watched.limits.is_enough()
     request = stream.order(CancelRequest)
     stream.clock.sleep(1.0)

@@ -300,7 +300,7 @@ def test_a_batch_that_cannot_be_cut_is_named_after_the_grace(stream: SimulatedSt
         attempt.in_background = never_done
         began = driver.clock.monotonic_seconds()
         assert cut_runs(attempt, [query]) == ["counts"]
-        assert driver.clock.monotonic_seconds() - began >= attempt.spec.settings.exit_grace_seconds
+        assert driver.clock.monotonic_seconds() - began >= attempt.spec.version.settings.exit_grace_seconds
         driver.startables[0].runs[0].stop()
 
     assert stream.run(script) == 0

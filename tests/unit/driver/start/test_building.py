@@ -78,7 +78,7 @@ def test_a_query_named_as_fresh_starts_with_nothing_and_says_so(stream: Simulate
     """--allow-new-query is the user's word for just that; a drain needs one, too, to leave the old state (Law 5)."""
     snapshot_id = stopped(stream, plan)
     new = make_plan(40)
-    assert run_second(stream, new, snapshot_id, "renamed", leaves=("counts",), fresh_queries=("renamed",)) == 0
+    assert run_second(stream, new, snapshot_id, "renamed", leaves=("counts",), allow_new_queries=("renamed",)) == 0
     started = stream.events_of(QueryStarted, "d-0002")[0]
     assert started.how == "fresh"
     assert "as was asked for" in started.repairs[0]
@@ -110,7 +110,7 @@ def test_a_new_name_that_was_allowed_at_the_deploy_may_come_in_any_attempt(
     stream: SimulatedStream, plan: SimulatedPlan
 ) -> None:
     """--allow-new-query is the user's word for just that (Law 5)."""
-    stream.deploy(2, StartPlan("fresh", fresh_queries=("counts-b",)))
+    stream.deploy(2, StartPlan("fresh", allow_new_queries=("counts-b",)))
     once = replace(plan, trigger="available_now")
     once.sink.mode = "append"  # the other one refuses a fresh start over batch ids that it holds
     assert stream.run(waiting_script(once, names=("counts-a",)), "d-0002") == 0

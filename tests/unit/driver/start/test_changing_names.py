@@ -92,7 +92,7 @@ def test_a_renamed_query_goes_on_with_its_state(stream: SimulatedStream) -> None
 
     start_as(None, "/data/ckpt/local-1")
     end = stream.events_of(Stopped)[0]
-    stream.deploy(2, StartPlan("restore", end.snapshot_id, "d-0001", renamed_queries={"local-1": "ckpt"}))
+    stream.deploy(2, StartPlan("restore", end.snapshot_id, "d-0001", rename_queries={"local-1": "ckpt"}))
     start_as("ckpt")
     first, second = stream.events_of(QueryStarted)[0], stream.events_of(QueryStarted, "d-0002")[0]
     assert (second.query_name, second.how, second.query_id) == ("local-1", "restored", first.query_id)

@@ -14,6 +14,7 @@ from airflow_streamstate.driver.start.claiming import claim_attempt, need_spec
 from airflow_streamstate.errors import FencedError, UnavailableError
 from airflow_streamstate.protocol.events import Claimed
 from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.store.base import Store
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream
@@ -28,7 +29,8 @@ def test_a_claim_says_who_it_is_and_what_it_speaks(stream: SimulatedStream) -> N
     claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
     claim = stream.control.claim("d-0001", 1)
     assert claim is not None
-    assert (claim.launch_key, claim.pid, claim.oldest_protocol) == ("d-0001-a0001", 7, 1)
+    assert (claim.launch_key, claim.pid) == ("d-0001-a0001", 7)
+    assert (claim.oldest_protocol, claim.newest_protocol) == (OLDEST_PROTOCOL, NEWEST_PROTOCOL)
     assert stream.kinds() == ["Claimed"]
 
 

@@ -103,7 +103,7 @@ def test_law_16_state_is_dropped_only_where_that_was_asked_for(plan: SimulatedPl
     batches = len(plan.sink.batches)
     assert seed(stream, plan, snapshot_id, offsets=BACK, **CONSENT) == 1
     assert "would drop it" in stream.events_of(Failed, "d-0002")[0].error
-    assert seed(stream, plan, snapshot_id, 3, offsets=BACK, discard_state=True, **CONSENT) == 0
+    assert seed(stream, plan, snapshot_id, 3, offsets=BACK, allow_state_loss=True, **CONSENT) == 0
     (source,) = plan.sources
     assert written_since(plan, batches) == expected_counts(source.rows[10:], 1_000)
 

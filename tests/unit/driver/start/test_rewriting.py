@@ -6,7 +6,8 @@ import pytest
 
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
-from airflow_streamstate.protocol.records import Artifact, StartPlan, StateRewrite
+from airflow_streamstate.protocol.records import StartPlan, StateRewrite
+from airflow_streamstate.protocol.terms.version import Artifact
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 from support.simulated_query import SimulatedPlan
 

@@ -40,9 +40,9 @@ def drained(stream: SimulatedStream, plan: SimulatedPlan) -> str:
 
 
 def run_second(
-    stream: SimulatedStream, plan: SimulatedPlan, snapshot_id: str, number: int = 2, *, discard_state: bool = False
+    stream: SimulatedStream, plan: SimulatedPlan, snapshot_id: str, number: int = 2, *, allow_state_loss: bool = False
 ) -> int | None:
-    stream.deploy(number, StartPlan("seed", snapshot_id, "d-0001", discard_state=discard_state))
+    stream.deploy(number, StartPlan("seed", snapshot_id, "d-0001", allow_state_loss=allow_state_loss))
     stream.order_at(30.0, DrainNotification, f"d-{number:04d}")
     return stream.run(waiting_script(plan), f"d-{number:04d}")
 
@@ -137,7 +137,7 @@ def test_state_that_the_drain_left_is_not_dropped_unasked(stream: SimulatedStrea
     snapshot_id = drained(stream, plan)
     assert run_second(stream, plan, snapshot_id) == 1
     assert "--allow-state-loss" in stream.events_of(Failed, "d-0002")[0].error
-    assert run_second(stream, plan, snapshot_id, 3, discard_state=True) == 0
+    assert run_second(stream, plan, snapshot_id, 3, allow_state_loss=True) == 0
     assert any("discarded" in word for word in stream.events_of(QueryStarted, "d-0003")[0].repairs)
 
 

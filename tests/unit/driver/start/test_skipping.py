@@ -11,6 +11,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, StopRequest
 from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.events import Accepted, Drained, Failed, QueryStarted, Rejected
+from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.checkpoints import HookedStore, once
 from support.simulated_driver import (
     DriverKilledError,
@@ -48,7 +49,7 @@ def ask(stream: SimulatedStream, batch_id: int = BATCH, **fields: Any) -> SkipRe
         **fields,
     }
     command = SkipRequest(**values)
-    stream.control.journal("d-0001").write_command(command, 1)
+    stream.control.journal("d-0001").write_command(command, NEWEST_PROTOCOL)
     return command
 
 

@@ -104,7 +104,7 @@ def test_positions_are_seeded_on_any_spark() -> None:
     assert stream.run(waiting_script(plan)) == 0
     snapshot_id = stream.events_of(Drained)[0].snapshot_id
     stream.spark_version = "4.2.0"
-    stream.deploy(2, replace(StartPlan("seed", snapshot_id, "d-0001"), discard_state=True))
+    stream.deploy(2, replace(StartPlan("seed", snapshot_id, "d-0001"), allow_state_loss=True))
     stream.order_at(5.0, DrainNotification, "d-0002")
     assert stream.run(waiting_script(plan), "d-0002") == 0
     assert stream.events_of(QueryStarted, "d-0002")[0].how == "seeded"

@@ -14,7 +14,9 @@ from airflow_streamstate.driver.start.used_checkpoint import adopt_command
 from airflow_streamstate.errors import StartRefusedError
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.events import Failed, Noted, QueryStarted, Stopped
-from airflow_streamstate.protocol.records import LauncherChoice, StartPlan
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.terms.version import LauncherChoice
+from support.recorded_specs import with_version
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 
 USED = OwnCheckpoint("/data/ckpt/counts", 3)
@@ -104,7 +106,7 @@ def test_a_new_query_of_a_later_version_is_looked_at(stream: SimulatedStream) ->
     stream.order_at(3.0, StopRequest)
     assert stream.run(waiting_script(make_plan(400))) == 0
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id
-    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001", fresh_queries=("raw",)))
+    stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001", allow_new_queries=("raw",)))
 
     def script(driver: SimulatedDriver) -> None:
         with pytest.raises(StartRefusedError) as caught:
@@ -142,7 +144,7 @@ def test_what_ran_beside_it_is_removed_first(stream: SimulatedStream) -> None:
 
 def test_the_command_has_all_options_that_adopt_knows(stream: SimulatedStream) -> None:
     """Whatever was given to deploy, word for word for a shell."""
-    spec = replace(
+    spec = with_version(
         stream.control.spec("d-0001"),
         script_path="/jobs/my job.py",
         arguments=("--in", "a b", "env://KEY"),
@@ -154,7 +156,7 @@ def test_the_command_has_all_options_that_adopt_knows(stream: SimulatedStream) -
         working_folder="/w",
         on_query_failure="fail",
         launcher=LauncherChoice("ssh", {"host": "h"}),
-        settings=replace(stream.control.spec("d-0001").settings, exit_grace_seconds=7.0),
+        settings=replace(stream.control.spec("d-0001").version.settings, exit_grace_seconds=7.0),
     )
     words = shlex.split(adopt_command(spec, "memory://home", "counts", "/c/other"))
     assert words[:2] == ["streamstate", "adopt"]

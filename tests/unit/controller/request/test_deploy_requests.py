@@ -6,22 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.resolved_request import ResolvedRequest, resolve_request
+from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.records import Artifact, LauncherChoice
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.version import Artifact, LauncherChoice
 from support.sim_stage import STREAM, Stage
 
 
 def test_equal_requests_have_equal_digests_wherever_the_files_lie(stage: Stage, tmp_path: Path) -> None:
     """Code is known by its bytes, not by its path. (Law 15)"""
-    first = resolve_request(stage.request("print(1)\n"))
+    first = stage.request("print(1)\n")
     (tmp_path / "elsewhere").mkdir()
     copy = tmp_path / "elsewhere" / "job.py"
     copy.write_text("print(1)\n")
-    second = resolve_request(stage.request("print(1)\n", application=copy))
+    second = stage.request("print(1)\n", application=copy)
     assert (first.version.code_digest, first.digest) == (second.version.code_digest, second.digest)
+
+
+def test_what_has_no_order_is_the_same_in_any_order(stage: Stage) -> None:
+    """A task that gives a set of names has another order in its next process, and repeats its request. (Law 2)"""
+    for name in ("allow_new_queries", "accept_lost_input", "accept_repeated_input", "mirrors"):
+        first, second = (stage.request(**{name: each}) for each in (("memory://a", "b"), ("b", "memory://a")))
+        assert first.digest == second.digest, name
+    assert stage.request(arguments=("a", "b")).digest != stage.request(arguments=("b", "a")).digest
 
 
 @pytest.mark.parametrize(
@@ -38,29 +46,29 @@ def test_equal_requests_have_equal_digests_wherever_the_files_lie(stage: Stage, 
 )
 def test_other_code_is_another_request(stage: Stage, changes: dict) -> None:
     """Whatever changes what runs changes both digests. (Law 2)"""
-    base, changed = resolve_request(stage.request(text="print(1)\n")), resolve_request(stage.request(**changes))
+    base, changed = stage.request(text="print(1)\n"), stage.request(**changes)
     assert base.version.code_digest != changed.version.code_digest
     assert base.digest != changed.digest
 
 
 def test_another_start_is_another_request_for_the_same_code(stage: Stage) -> None:
     """How it starts is part of the request, and not of the code; mere permissions are part of neither. (Law 2)"""
-    base, fresh = resolve_request(stage.request()), resolve_request(stage.request(start="fresh"))
+    base, fresh = stage.request(), stage.request(start="fresh")
     assert base.version.code_digest == fresh.version.code_digest
     assert base.digest != fresh.digest
-    allowed = resolve_request(stage.request(assume_dead=True, reason="other", request_id="r"))
+    allowed = stage.request(assume_dead=True, reason="other", request_id="r")
     assert allowed.digest == base.digest
 
 
 def test_the_master_of_a_connection_is_left_to_it(stage: Stage) -> None:
     """Without a master it is local, or what the connection says."""
-    assert resolve_request(stage.request()).version.master == "local[*]"
-    assert resolve_request(stage.request(spark_conn_id="c")).version.master == ""
+    assert stage.request().version.master == "local[*]"
+    assert stage.request(spark_conn_id="c").version.master == ""
 
 
 def test_a_file_that_changes_while_it_is_deployed_is_noticed(stage: Stage) -> None:
     """What is pinned is what the digest says. (Law 15)"""
-    resolved = resolve_request(stage.request("print(1)\n"))
+    resolved = stage.request("print(1)\n")
     stage.script("print(2)\n")
     with pytest.raises(InvalidRequestError, match="was changed"):
         resolved.pin(stage.store)
@@ -69,11 +77,12 @@ def test_a_file_that_changes_while_it_is_deployed_is_noticed(stage: Stage) -> No
 def test_every_field_of_a_request_is_in_its_digest(stage: Stage) -> None:
     """Another value is another request; what runs has a digest of its own. (Law 2)"""
     asked = [
-        resolve_request(stage.request("print(1)\n", **changes))
+        stage.request("print(1)\n", **changes)
         for changes in (
             {},
             {"accept_lost_input": ("counts",)},
             {"environment": {"TZ": "UTC"}},
+            {"environment": {"TZ": "UTC", "revive": "1"}},
             {"settings": AgentSettings()},
             {"settings": AgentSettings(snapshot_every_seconds=60)},
             {"max_snapshot_age_seconds": 60.0, "snapshot_id": "d-0001-live-000001"},
@@ -85,8 +94,8 @@ def test_every_field_of_a_request_is_in_its_digest(stage: Stage) -> None:
     ]
     assert len({one.digest for one in asked}) == len(asked)
     codes = {one.version.code_digest for one in asked}
-    assert codes == {asked[0].version.code_digest, asked[2].version.code_digest}
-    assert len(codes) == 2
+    assert codes == {one.version.code_digest for one in (asked[0], *asked[2:4])}
+    assert len(codes) == 3
 
 
 @pytest.mark.parametrize("words", [("--password", "hunter2"), ("--url=http://ann:hunter2@db/x",)])
@@ -95,7 +104,7 @@ def test_a_script_that_attaches_has_no_secret_on_its_command_line(stage: Stage, 
     with pytest.raises(InvalidRequestError, match="on the command line") as raised:
         stage.request("attach()\n", attaches=True, arguments=words, allow_literal_secrets=True)
     assert "hunter2" not in str(raised.value)
-    resolve_request(stage.request("attach()\n", arguments=words, allow_literal_secrets=True))
+    stage.request("attach()\n", arguments=words, allow_literal_secrets=True)
 
 
 def test_a_script_that_attaches_says_so_and_has_a_name_that_spark_submit_takes(stage: Stage) -> None:
@@ -105,8 +114,8 @@ def test_a_script_that_attaches_says_so_and_has_a_name_that_spark_submit_takes(s
         ("job", "attach()\n", "name ends in .py"),
     ):
         with pytest.raises(InvalidRequestError, match=fact):
-            resolve_request(stage.request(application=stage.script(text, name), attaches=True))
-    assert resolve_request(stage.request("attach()\n", attaches=True)).version.attaches
+            stage.request(application=stage.script(text, name), attaches=True)
+    assert stage.request("attach()\n", attaches=True).version.attaches
 
 
 def test_jars_and_a_python_environment_are_pinned_by_their_bytes(stage: Stage, tmp_path: Path) -> None:
@@ -116,9 +125,9 @@ def test_jars_and_a_python_environment_are_pinned_by_their_bytes(stage: Stage, t
     copy = tmp_path / "elsewhere" / "x.jar"
     copy.write_text("classes")
 
-    def asked(jar: Path) -> ResolvedRequest:
+    def asked(jar: Path) -> DeployRequest:
         launcher = LauncherChoice("yarn", {"python_env": str(archive)})
-        return resolve_request(stage.request(jars=(str(jar), "s3a://b/y.jar"), launcher=launcher))
+        return stage.request(jars=(str(jar), "s3a://b/y.jar"), launcher=launcher)
 
     first = asked(jar)
     assert asked(copy).digest == first.digest
@@ -139,7 +148,7 @@ def test_jars_and_a_python_environment_are_pinned_by_their_bytes(stage: Stage, t
 
 def test_a_driver_that_works_is_never_silent_for_long_enough_to_count_as_lost(stage: Stage) -> None:
     """A cluster's report of an end is believed after lost_after_seconds without a heartbeat (1a.8)."""
-    resolve_request(stage.request(settings=AgentSettings(heartbeat_seconds=5.0, lost_after_seconds=10.0)))
+    stage.request(settings=AgentSettings(heartbeat_seconds=5.0, lost_after_seconds=10.0))
     with pytest.raises(InvalidRequestError, match="between two of its heartbeats") as told:
-        resolve_request(stage.request(settings=AgentSettings(lost_after_seconds=10.0)))
+        stage.request(settings=AgentSettings(lost_after_seconds=10.0))
     assert told.value.next_step == "Give a lost_after_seconds of at least 2 times heartbeat_seconds."

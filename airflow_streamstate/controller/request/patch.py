@@ -1,0 +1,443 @@
+"""A patch: what is given of a version, its local files read. Applied to a version, it gives the next one.
+
+A version of its own is a patch of the defaults; a change is a patch of what runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from airflow_streamstate.checkpoint.guards import PROVIDER, STATE_FORMAT
+from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
+from airflow_streamstate.controller.request.code_files import (
+    CodeFile,
+    jar_files,
+    py_file,
+    python_env_file,
+    refuse_twice,
+    script_file,
+    with_python_env,
+)
+from airflow_streamstate.controller.request.literal_secrets import (
+    check_attached_arguments,
+    check_local_paths,
+    check_plain_uris,
+    check_secrets,
+)
+from airflow_streamstate.controller.request.rewrites import conf_of
+from airflow_streamstate.controller.request.script_modules import modules_beside, script_path_of
+from airflow_streamstate.controller.request.script_triggers import refuse_triggers
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
+from airflow_streamstate.protocol.records import StateRewrite
+from airflow_streamstate.protocol.terms.version import (
+    NO_SNAPSHOTS,
+    ON_QUERY_FAILURE,
+    Artifact,
+    LauncherChoice,
+    Version,
+)
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.open import open_store
+
+DEFAULT_MASTER = "local[*]"
+LEAST_HEARTBEATS = 2
+"""A driver may be late with a heartbeat, and must not be with two."""
+NO_SCRIPT = Artifact("", "")
+"""Of the defaults of a version, which no script belongs to."""
+_OF_THE_STATE = (PARTITIONS, PROVIDER, STATE_FORMAT)
+"""Settings that belong to the state, which keeps them until it is rewritten."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What is given of a version, by the names of its terms. What is not given stays.
+
+    Attributes:
+        values: as they are recorded; files by their digests. ``launcher``: as it was asked for.
+        script, modules: the local files of the script; None, none: it stays.
+        files: the other local files that the values name.
+        allow_literal_secrets: values under secret-like names may be recorded as they are.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    script: CodeFile | None = None
+    modules: tuple[CodeFile, ...] = ()
+    files: tuple[CodeFile, ...] = ()
+    allow_literal_secrets: bool = False
+
+    def but(self, **values: Any) -> Patch:
+        """The patch with other values; None for what stays. Without an ``application`` its modules stay, too."""
+        if "application" in values:
+            values |= {"modules": None, "script_path": None}
+        merged = {name: value for name, value in {**self.values, **values}.items() if value is not None}
+        has_script = "application" in merged
+        script, modules = (self.script, self.modules) if has_script else (None, ())
+        return replace(self, values=merged, script=script, modules=modules)
+
+    def pin(self, home: Store, stream_id: str) -> None:
+        """Copy the local files into the home, by their digests (Law 15).
+
+        Raises:
+            InvalidRequestError: a file cannot be read, or was changed since it was first read.
+        """
+        script = () if self.script is None else (self.script,)
+        for file in (*script, *self.modules, *self.files):
+            if file.pin(home, stream_id) != file.artifact:
+                raise file.was_changed()
+
+
+def read_patch(
+    *,
+    application: Path | None = None,
+    modules: tuple[str, ...] | None = None,
+    allow_literal_secrets: bool = False,
+    **given: Any,
+) -> Patch:
+    """Read what is given of a version.
+
+    Args:
+        application: local path of the script, unmodified.
+        modules: globs below the script's folder: what is pinned of it; None for what the script imports from there.
+        allow_literal_secrets: values under secret-like names may be recorded as they are.
+        given: the other terms of a ``Version`` by name, each as a user has it: files as local paths, jars as local
+            paths (also with wildcards) or URIs; None, or absent, for what stays.
+
+    Raises:
+        InvalidRequestError: a value is malformed, a file cannot be read, or two files of one kind have the same name.
+        UnsupportedCheckpointError: the script asks for a trigger that knows no barrier.
+    """
+    known = {each.name for each in fields(Version)}
+    if unknown := sorted(given.keys() - known):
+        raise TypeError(f"no term of a version: {', '.join(unknown)}")
+    named = {name: value for name, value in given.items() if value is not None}
+    if modules is not None and application is None:
+        raise InvalidRequestError(
+            "modules are those of a new script, and no script is given",
+            modules=list(modules),
+            next_step="Give the script, too.",
+        )
+    check_texts({**named, "application": application, "modules": modules})
+    _check(named, application, allow_literal_secrets=allow_literal_secrets)
+    values, files = dict(named), list[CodeFile]()
+    for name, read in _READERS.items():
+        if name in named:
+            values[name], read_files = read(named[name])
+            files += read_files
+    script, beside = None, tuple[CodeFile, ...]()
+    if application is not None:
+        script, beside = script_file(application), modules_beside(application, modules)
+        refuse_triggers(application, beside)
+        values["application"] = script.artifact
+        values["modules"] = tuple(file.artifact for file in beside)
+        values["script_path"] = script_path_of(application)
+    return Patch(values, script, beside, tuple(files), allow_literal_secrets)
+
+
+def patched(before: Version, patch: Patch, rewrite: StateRewrite | None = None) -> Version:
+    """The version after a patch.
+
+    Args:
+        rewrite: how the state is rewritten, whose settings the version keeps.
+
+    Raises:
+        InvalidRequestError: what is given contradicts what stays.
+    """
+    given = dict(patch.values)
+    for name in ("conf", "environment"):
+        given[name] = {**getattr(before, name), **given.get(name, {})}
+    given["conf"] |= conf_of(rewrite)
+    if "application" in given:
+        given.setdefault("version_label", "")
+    launcher, master, spark_conn_id, folder = _where(before, given)
+    given |= {"launcher": launcher, "master": master, "spark_conn_id": spark_conn_id, "working_folder": folder}
+    after = replace(before, **given)
+    if after.attaches:
+        check_attached_arguments(after.arguments)
+        if patch.script is not None:
+            check_attaches(patch.script)
+    return after
+
+
+def whole_version(patch: Patch) -> Version:
+    """The version of a patch alone: what it does not name has its default. Raises as ``patched``."""
+    version = patched(Version(NO_SCRIPT), patch)
+    if not version.master and version.spark_conn_id is None and version.launcher is None:
+        version = replace(version, master=DEFAULT_MASTER)
+    return replace(version, snapshots=_place_of(version))
+
+
+def following(version: Version, before: Version, rewrite: StateRewrite | None = None) -> Version:
+    """A version of its own as it follows another one: in its working folder, with what belongs to the state."""
+    kept = {name: before.conf[name] for name in _OF_THE_STATE if name in before.conf}
+    folder = version.working_folder
+    if not folder and (version.launcher and version.launcher.name) == (before.launcher and before.launcher.name):
+        folder = before.working_folder
+    return replace(version, conf={**kept, **version.conf, **conf_of(rewrite)}, working_folder=folder)
+
+
+def in_working_folder(version: Version, before: Version | None) -> Version:
+    """The version with a working folder: its own, else that of the version before, else the current folder.
+
+    Drivers on other machines run in the folder of their launch, unless the version names one.
+
+    Args:
+        before: the version that it follows; None for the first one of a stream.
+
+    Raises:
+        InvalidRequestError: the current folder is gone.
+    """
+    if version.launcher is not None:
+        return version
+    folder = version.working_folder or ("" if before is None else before.working_folder)
+    if not folder:
+        try:
+            folder = str(Path.cwd())
+        except OSError:
+            raise InvalidRequestError(
+                "the current folder is gone, so drivers cannot run in it",
+                next_step="Change to a folder that exists, or name one with --working-folder.",
+            ) from None
+    return replace(version, working_folder=folder)
+
+
+def beside_checkpoints(version: Version, checkpoints_uri: str) -> Version:
+    """The version as it is recorded: a place of snapshots that is that of the checkpoints is not named."""
+    return replace(version, snapshots="") if version.snapshots == checkpoints_uri else version
+
+
+def launcher_after(before: LauncherChoice | None, asked: LauncherChoice | None) -> LauncherChoice | None:
+    """The launcher of the version after a change, by the one before and what is asked; None for this machine.
+
+    Raises InvalidRequestError for options without a launcher.
+    """
+    if asked is None:
+        return before
+    if asked.name == LOCAL or (not asked.name and before is None):
+        return _named_launcher(asked)
+    if before is not None and asked.name in ("", before.name):
+        merged = {**before.options, **asked.options}
+        kept = {name: value for name, value in merged.items() if value != ""}
+        env = before.python_env if asked.python_env is None and PYTHON_ENV not in asked.options else asked.python_env
+        return LauncherChoice(before.name, kept, asked.conn_id or before.conn_id, env)
+    return _named_launcher(asked)
+
+
+def check_attaches(script: CodeFile) -> None:
+    """Check that a script which has to attach by itself contains ``attach``; raises InvalidRequestError."""
+    if script.path.suffix != ".py":
+        raise InvalidRequestError(
+            "spark-submit runs a script that attaches only if its name ends in .py",
+            application=str(script.path),
+            next_step="Rename it, or deploy it without --attach.",
+        )
+    if b"attach" not in script.read():
+        raise InvalidRequestError(
+            "this script never calls attach, so no agent would supervise its queries",
+            application=str(script.path),
+            next_step="Call airflow_streamstate.driver.attach() in it, or deploy it without --attach.",
+        )
+
+
+# reading
+
+
+def _files(read: Callable[[Path], CodeFile], kind: str, paths: tuple[Path, ...]) -> tuple[Any, list[CodeFile]]:
+    found = [read(path) for path in paths]
+    refuse_twice(kind, [file.name for file in found])
+    return tuple(file.artifact for file in found), found
+
+
+def _py_files(paths: tuple[Path, ...]) -> tuple[Any, list[CodeFile]]:
+    return _files(py_file, "py_files", paths)
+
+
+def _plain_files(paths: tuple[Path, ...]) -> tuple[Any, list[CodeFile]]:
+    return _files(lambda path: CodeFile(path.name, path), "files", paths)
+
+
+def _jars(jars: tuple[str, ...]) -> tuple[Any, list[CodeFile]]:
+    found = jar_files(jars)
+    values = tuple(jar if isinstance(jar, str) else jar.artifact for jar in found)
+    return values, [jar for jar in found if isinstance(jar, CodeFile)]
+
+
+def _launcher(asked: LauncherChoice) -> tuple[Any, list[CodeFile]]:
+    env = python_env_file(asked)
+    return with_python_env(asked, lambda file: file.artifact), [] if env is None else [env]
+
+
+def _folder(folder: Path) -> tuple[Any, list[CodeFile]]:
+    if not folder.is_absolute():
+        raise InvalidRequestError(
+            "the working folder must be an absolute path",
+            working_folder=str(folder),
+            next_step="Give the whole path: it is the same wherever a driver is launched from.",
+        )
+    return str(folder), []
+
+
+_READERS: Mapping[str, Callable[[Any], tuple[Any, list[CodeFile]]]] = {
+    "py_files": _py_files,
+    "files": _plain_files,
+    "jars": _jars,
+    "launcher": _launcher,
+    "working_folder": _folder,
+}
+"""By term: what reads it, and gives the value as it is recorded, and its local files."""
+
+
+# what stays and what moves
+
+
+def _where(before: Version, given: Mapping[str, Any]) -> tuple[LauncherChoice | None, str, str | None, str]:
+    """Launcher, master, Spark connection and working folder; a move to another launcher keeps none of the others."""
+    asked: LauncherChoice | None = given.get("launcher")
+    master, spark_conn_id = given.get("master"), given.get("spark_conn_id")
+    if spark_conn_id is not None:  # it starts drivers on this machine
+        asked = LauncherChoice(LOCAL)
+    launcher = launcher_after(before.launcher, asked)
+    has_moved = (launcher and launcher.name) != (before.launcher and before.launcher.name)
+    if master is None and spark_conn_id is None:
+        if has_moved:
+            master = "" if launcher else DEFAULT_MASTER
+        else:
+            master, spark_conn_id = before.master, before.spark_conn_id
+    folder: str | None = given.get("working_folder")
+    if folder is None:
+        folder = "" if has_moved else before.working_folder
+    return launcher, master or "", spark_conn_id, folder
+
+
+def _named_launcher(launcher: LauncherChoice) -> LauncherChoice | None:
+    """A launcher by its own name; None for this machine.
+
+    Raises:
+        InvalidRequestError: options or a connection are given, and no launcher that takes any.
+    """
+    if launcher == LauncherChoice(LOCAL):
+        return None
+    if launcher.name not in ("", LOCAL):
+        return launcher
+    if launcher.conn_id and not launcher.options:
+        raise InvalidRequestError(
+            "drivers on this machine need no Airflow connection of a launcher",
+            launcher_conn_id=launcher.conn_id,
+            next_step="Leave it out, or name the launcher that it belongs to. A Spark connection is spark_conn_id.",
+        )
+    raise InvalidRequestError(
+        "options of a launcher are given, and no launcher that has any",
+        options=sorted(launcher.options),
+        conn_id=launcher.conn_id,
+        next_step="Name the launcher, too, for example --launcher kubernetes.",
+    )
+
+
+def _place_of(version: Version) -> str:
+    """The place of the snapshots as the deployment records it: a whole URI, "none", or "" for with the checkpoints.
+
+    Raises:
+        InvalidRequestError: it names no store, or contradicts the rest of the version.
+    """
+    if version.snapshots in (NO_SNAPSHOTS, ""):
+        return version.snapshots
+    uri = open_store(version.snapshots).uri
+    if uri in version.mirrors:
+        raise InvalidRequestError(
+            "a mirror is another place than that of the snapshots",
+            mirror=uri,
+            next_step="Name another disk, bucket or region.",
+        )
+    return uri
+
+
+# checks
+
+
+def _check(named: Mapping[str, Any], application: Path | None, *, allow_literal_secrets: bool) -> None:
+    environment, settings, launcher = named.get("environment", {}), named.get("settings"), named.get("launcher")
+    for name, value in environment.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            raise InvalidRequestError(
+                "this environment variable cannot be given to a driver",
+                name=name[:60],
+                next_step="Use letters, digits and _ in its name, and no zero byte in its value.",
+            )
+    arguments = named.get("arguments", ())
+    check_secrets(named.get("conf", {}), arguments, environment, may_be_literal=allow_literal_secrets)
+    if named.get("attaches"):
+        check_attached_arguments(arguments)
+    uris = {name: named.get(name, ()) for name in ("jars", "packages")}
+    check_plain_uris(**uris, master=(named.get("master", ""),))
+    paths = {name: named.get(name, ()) for name in ("py_files", "files")}
+    check_local_paths(application=() if application is None else (application,), **paths)
+    if launcher is not None:
+        _check_launcher(launcher, named.get("spark_conn_id"))
+    if named.get("on_query_failure", "script") not in ON_QUERY_FAILURE:
+        raise InvalidRequestError(
+            "unknown value of on_query_failure",
+            on_query_failure=str(named["on_query_failure"])[:60],
+            next_step="Use degrade, fail or script (the default).",
+        )
+    if settings is not None and settings.lost_after_seconds < LEAST_HEARTBEATS * settings.heartbeat_seconds:
+        # It would count as lost, or as ended where a cluster reports so, between two of its heartbeats (1a.8).
+        raise InvalidRequestError(
+            "a driver that works would count as lost between two of its heartbeats",
+            heartbeat_seconds=settings.heartbeat_seconds,
+            lost_after_seconds=settings.lost_after_seconds,
+            next_step=f"Give a lost_after_seconds of at least {LEAST_HEARTBEATS} times heartbeat_seconds.",
+        )
+    if settings is not None and named.get("snapshots") == NO_SNAPSHOTS and settings.snapshot_every_seconds is not None:
+        raise InvalidRequestError(
+            "a deployment that keeps no snapshots cannot take periodic ones",
+            snapshot_every_seconds=settings.snapshot_every_seconds,
+            next_step="Leave out the setting, or `--snapshots none`.",
+        )
+
+
+def _check_launcher(launcher: LauncherChoice, spark_conn_id: str | None) -> None:
+    if spark_conn_id is not None and launcher.name != LOCAL:
+        raise InvalidRequestError(
+            "a Spark connection starts drivers on this machine, and a launcher starts them elsewhere",
+            launcher=launcher.name,
+            spark_conn_id=spark_conn_id,
+            next_step="Give one of them.",
+        )
+    try:
+        json.dumps(launcher.options, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError):
+        raise InvalidRequestError(
+            "the options of a launcher must be plain JSON",
+            launcher=launcher.name,
+            next_step="Use texts, numbers, lists and objects, as in YAML.",
+        ) from None
+
+
+def check_texts(named: Mapping[str, Any]) -> None:
+    """Refuse texts that cannot be recorded as UTF-8 (Law 15); InvalidRequestError has the name."""
+    for name, value in named.items():
+        if not _is_text(value):
+            raise InvalidRequestError(
+                "this text is not valid UTF-8 and cannot be recorded",
+                what=name,
+                next_step="Give valid text; if it is the name of a file, rename the file.",
+            )
+
+
+def _is_text(value: Any) -> bool:
+    """Whether each text in it can be recorded as UTF-8."""
+    if isinstance(value, Mapping):
+        return all(_is_text(part) for pair in value.items() for part in pair)
+    if isinstance(value, list | tuple):
+        return all(map(_is_text, value))
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return not isinstance(value, str | Path)
+    return True
