@@ -50,8 +50,8 @@ def _upgraded_seconds(ground: Ground, source: Path, number: int) -> float:
         begun = upgrades.begin(UpgradeRequest(change_request(old.stream_id), UpgradeTerms(mode="drain")))
         view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS)
         if view.outcome != "upgraded":
-            raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")
-        return _seconds(ground, old, Running(streams, old.stream_id, str(view.state.last.new_deployment_id)))
+            raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.text}\n{old.log_tail()}")
+        return _seconds(ground, old, Running(streams, old.stream_id, str(view.state.new_deployment_id)))
 
 
 def _by_hand_seconds(ground: Ground, source: Path, number: int) -> float:

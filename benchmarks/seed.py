@@ -78,7 +78,7 @@ def _seeded(place: Path, number: int, count: int) -> dict[str, float]:
             begun = upgrades.begin(UpgradeRequest(change_request(old.stream_id), UpgradeTerms(mode="drain")))
             view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS)
             if view.outcome != "upgraded":
-                raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")
+                raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.text}\n{old.log_tail()}")
             return _found(streams, old, view)
         finally:
             keys.stop()
@@ -86,7 +86,7 @@ def _seeded(place: Path, number: int, count: int) -> dict[str, float]:
 
 def _found(streams: Streams, old: Running, view: UpgradeView) -> dict[str, float]:
     control = streams.home.control(old.stream_id)
-    new = Running(streams, old.stream_id, str(view.state.last.new_deployment_id))
+    new = Running(streams, old.stream_id, str(view.state.new_deployment_id))
     draining, drained = old.first(Draining), old.first(Drained)
     before, after = commits_in(old.checkpoint_path(QUERY)), commits_in(new.checkpoint_path(QUERY))
     first_id = min(batch_id for batch_id in after if batch_id > max(before))

@@ -149,11 +149,11 @@ class _Bench:
             begun = upgrades.begin(UpgradeRequest(change_request(old.stream_id), UpgradeTerms(mode="restore")))
             view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS)
             if view.outcome != "upgraded":
-                raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")
+                raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.text}\n{old.log_tail()}")
             return self._of_upgrade(streams, old, view)
 
     def _of_upgrade(self, streams: Streams, old: Running, view: UpgradeView) -> Gap:
-        new = Running(streams, old.stream_id, str(view.state.last.new_deployment_id))
+        new = Running(streams, old.stream_id, str(view.state.new_deployment_id))
         before, after = (self._ground.commits_of(each.checkpoint(QUERY)) for each in (old, new))
         last_id, first_id = max(before), min(batch_id for batch_id in after if batch_id > max(before))
         self._check_load(first_id)
@@ -200,7 +200,7 @@ def _batch_seconds(commits: Mapping[int, float]) -> float:
 def _moments(streams: Streams, old: Running, new: Running, view: UpgradeView) -> dict[str, float]:
     control = streams.home.control(old.stream_id)
     ended = next(step for step in UpgradeJournal(control).steps(view.upgrade_id) if step.phase == "ended")
-    handover = control.handover(str(view.state.last.rehearsal_id))
+    handover = control.handover(str(view.state.rehearsal_id))
     if handover is None:
         raise BenchmarkError("no driver waited, so it was no warm handover")
     accepted, stopped = old.first(Accepted), old.first(Stopped)

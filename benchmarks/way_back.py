@@ -14,7 +14,7 @@ from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
-from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, WAITS
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, DriverWaits
 from benchmarks.grounds import Ground, on_disk
 from benchmarks.jobs_at_work import BareRun
 from benchmarks.pairs import Way, measure_pairs
@@ -61,9 +61,9 @@ def _back_seconds(ground: Ground, source: Path, number: int) -> float:
                 mistake.touch()
 
         view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS, on_step=strike)
-        if view.outcome != "given_up" or view.state.last.driver != WAITS:
-            raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.last.text}\n{old.log_tail()}")
-        return _seconds_back(streams, old.stream_id, view.state.last.new_deployment_id, ground)
+        if view.outcome != "given_up" or not isinstance(view.state.driver, DriverWaits):
+            raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.text}\n{old.log_tail()}")
+        return _seconds_back(streams, old.stream_id, view.state.new_deployment_id, ground)
 
 
 def _seconds_back(streams: Streams, stream_id: str, new_deployment_id: str | None, ground: Ground) -> float:

@@ -351,5 +351,5 @@ def _why_failed(view: UpgradeView, *, was_abandoned: bool) -> str:
     error = view.as_error()
     if error is None or (view.is_cancelled and not was_abandoned):
         return ""
-    text = view.state.last.text
+    text = view.state.text
     return f"{view.upgrade_id}: {error.message}{f': {text}' if text else ''}"

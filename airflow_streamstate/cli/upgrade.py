@@ -131,10 +131,10 @@ def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None)
     if view.outcome == "refused":
         words = f"{words}; {view.after_refusal}"
     console.print(shown(f"{view.stream_id} {view.upgrade_id}: ") + Text(words, colour))
-    last = view.state.last
-    if last.text:
-        console.print(shown(f"  {without_launch_folder(last.text)}"))
-    for warning in last.warnings or ():
+    state = view.state
+    if state.text:
+        console.print(shown(f"  {without_launch_folder(state.text)}"))
+    for warning in state.warnings:
         console.print(shown("  ") + Text("warning", "yellow") + shown(f": {warning}"))
     for name, value in _facts(view):
         if value is not None:
@@ -142,7 +142,7 @@ def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None)
     waterfall(console, view.downtimes)
     for line in _batches(view):
         console.print(shown(f"  {line}"))
-    for each in differences_of(last.report or {}):
+    for each in differences_of(state.report):
         console.print(shown(f"  {each['query']}: {each['code']} ({each['verdict']}): {each['reason']}"))
     next_step = _next_step(view, cancels)
     if next_step:
@@ -160,30 +160,29 @@ def _next_step(view: UpgradeView, cancels: AfterStop | None) -> str:
 
 def _facts(view: UpgradeView) -> Iterator[tuple[str, object]]:
     """A rollback goes from the current version to that of an older deployment."""
-    last, old_id = view.state.last, view.state.upgrade.old_deployment_id
+    state, old_id = view.state, view.state.upgrade.old_deployment_id
     if view.state.upgrade.asked == "rollback":
-        yield "from", last.new_deployment_id
+        yield "from", state.new_deployment_id
         yield "to", f"the version of {old_id}"
-        yield "runs in", last.returned_deployment_id
+        yield "runs in", state.returned_deployment_id
     else:
         yield "from", old_id
-        yield "to", last.new_deployment_id
-        yield "back in", last.returned_deployment_id
-    yield "mode", last.mode
-    yield "way back", last.way
-    yield "plan", last.verdict
+        yield "to", state.new_deployment_id
+        yield "back in", state.returned_deployment_id
+    yield "mode", state.mode
+    yield "way back", state.way
+    yield "plan", state.verdict
     yield "downtime", downtime_words(view.downtimes)
     yield "no query ran", None if view.not_running_seconds is None else f"for {view.not_running_seconds:g} s"
-    if last.audit_ok is False:
+    if state.audit_ok is False:
         yield "lineage", "broken: see audit"
-    elif last.audit_ok and view.outcome in ("upgraded", "given_up", "rolled_back"):
+    elif state.audit_ok and view.outcome in ("upgraded", "given_up", "rolled_back"):
         yield "lineage", "whole"
 
 
 def _batches(view: UpgradeView) -> Iterator[str]:
     """The batches that the given-up version committed, and those that it only began."""
-    last = view.state.last
-    bad, begun_ids = last.bad_batches or {}, last.begun_batches or {}
+    bad, begun_ids = view.state.bad_batches, view.state.begun_batches
     for name in dict.fromkeys((*bad, *begun_ids)):
         parts = []
         if name in bad:
@@ -196,16 +195,15 @@ def _batches(view: UpgradeView) -> Iterator[str]:
 
 
 def _undone(view: UpgradeView) -> str:
-    return ", and gone back behind" if view.state.last.way == "undo" else ""
+    return ", and gone back behind" if view.state.way == "undo" else ""
 
 
 def _again(view: UpgradeView) -> str:
     """Which deployment runs a begun batch again, over the same bounds; after an undo none does."""
-    last = view.state.last
-    if last.way == "undo":
+    if view.state.way == "undo":
         return _undone(view)
     is_done = view.is_back
-    return f" and {'run again by' if is_done else 'is to be run again by'} {last.returned_deployment_id}"
+    return f" and {'run again by' if is_done else 'is to be run again by'} {view.state.returned_deployment_id}"
 
 
 def suggestions(console: Console, found: Sequence[SuggestedPartitions]) -> None:

@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectExistsError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.downtimes import Downtime
+from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import check_id, is_upgrade_id
+from airflow_streamstate.protocol.terms.upgrade import UpgradeMode
 from airflow_streamstate.protocol.upgrades import (
     BEFORE_THE_STOP,
     OVER,
     Approval,
     Cancellation,
+    CancelledByUser,
+    Decision,
+    DriverChoice,
+    DriverWaits,
+    NewDeployed,
+    NewGivenUp,
+    NewOrdered,
+    NewRehearsed,
+    NoStandby,
+    OldEnded,
+    OldOrdered,
+    OldRehearsed,
+    OldReturned,
     Phase,
+    Planned,
+    PlanVerdict,
+    Preparation,
+    QueriesStarted,
+    Ready,
+    Returning,
+    ReturnWay,
+    Standby,
+    Stopping,
+    Takeover,
     Upgrade,
     UpgradeLease,
+    UpgradePlan,
+    UpgradeResult,
     UpgradeStep,
+    WayBack,
+    WayDecided,
 )
 
 ABANDONED = "the caller that drove it is gone"
@@ -37,24 +67,107 @@ class UpgradeState:
     """Where an upgrade stands: the sum of its steps.
 
     Attributes:
-        last: the newest step; fields that it leaves out are from earlier ones.
+        last: the newest step.
         since: when each phase was first entered.
         phase_since: when the current phase was entered.
+        plan: None before it is known.
+        mode: how the state is handed over; None before the plan is accepted.
+        rehearsal_id: the newest rehearsal of the version that is to come, or to come back; None before the first.
+        driver: who runs the version that takes over, or comes back; None before that is decided.
+        standby: the driver that is kept ready for the way back, or why none is; None where that is not decided, or not
+            asked for.
+        old_beats: the old version's queries and their trend before it was ordered to end; None before.
+        command_id: of the order that ends the old version; None before it.
+        bad_command_id: of the order that ends a version that is given up; None before it.
+        snapshot_id: the handover: where the old version ended; None where unknown.
+        new_deployment_id: the new version's; None before it is deployed.
+        returned_deployment_id: that of the old version when it came back; None before.
+        way: how it comes back; None before that is decided.
+        is_way_decided: the way back is decided, since its last rehearsal.
+        has_begun: each query of the new version has begun.
+        bad_batches, begun_batches: as in ``OldReturned``; empty before.
+        not_running_seconds, downtimes: so far; None and empty where unknown.
+        cancelled_by: the user that cancelled it, where that is why it ended, or goes back; None otherwise.
+        result: None before its end.
     """
 
     upgrade: Upgrade
     last: UpgradeStep
-    since: dict[Phase, datetime]
+    since: Mapping[Phase, datetime]
     phase_since: datetime
+    plan: UpgradePlan | None = None
+    mode: UpgradeMode | None = None
+    rehearsal_id: str | None = None
+    driver: DriverChoice | None = None
+    standby: Standby | NoStandby | None = None
+    old_beats: Mapping[str, QueryBeat] | None = None
+    command_id: str | None = None
+    bad_command_id: str | None = None
+    snapshot_id: str | None = None
+    new_deployment_id: str | None = None
+    returned_deployment_id: str | None = None
+    way: ReturnWay | None = None
+    is_way_decided: bool = False
+    has_begun: bool = False
+    bad_batches: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    begun_batches: Mapping[str, int] = field(default_factory=dict)
+    not_running_seconds: float | None = None
+    downtimes: tuple[Downtime, ...] = ()
+    cancelled_by: str | None = None
+    result: UpgradeResult | None = None
 
     @property
     def phase(self) -> Phase:
         return self.last.phase
 
     @property
+    def text(self) -> str:
+        """Of the newest step, for people."""
+        return self.last.text
+
+    @property
+    def verdict(self) -> PlanVerdict | None:
+        """Of the plan; None before it is known."""
+        return None if self.plan is None else self.plan.verdict
+
+    @property
+    def report(self) -> Mapping[str, object]:
+        """Of the plan; empty before it is known."""
+        return {} if self.plan is None else self.plan.report
+
+    @property
+    def audit_ok(self) -> bool | None:
+        """Whether the lineage was whole at the end; None before, and where it is unknown."""
+        return None if self.result is None else self.result.audit_ok
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """About a version that was kept."""
+        return () if self.result is None else self.result.warnings
+
+    @property
+    def result_so_far(self) -> UpgradeResult:
+        """What is known of the facts at the end."""
+        return UpgradeResult(
+            refused_plan=None,
+            stream_state=None,
+            cancelled_by=self.cancelled_by,
+            audit_ok=None,
+            not_running_seconds=self.not_running_seconds,
+            downtimes=self.downtimes,
+            bad_batches=self.bad_batches,
+            warnings=(),
+        )
+
+    @property
+    def standby_id(self) -> str | None:
+        """The rehearsal whose driver is kept ready for the way back; None for none."""
+        return self.standby.rehearsal_id if isinstance(self.standby, Standby) else None
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether it ends, or goes back, because a user cancelled it."""
-        return self.last.cancelled_by is not None
+        return self.cancelled_by is not None
 
     @property
     def phase_for_people(self) -> str:
@@ -101,14 +214,90 @@ class Owner:
 
 def state_of(upgrade: Upgrade, steps: Sequence[UpgradeStep]) -> UpgradeState:
     """The sum of the steps of an upgrade; there is at least one."""
-    since: dict[Phase, datetime] = {}
-    phase_since, said = steps[0].taken_at, dict[str, object]()
-    for before, step in zip((None, *steps), steps, strict=False):
-        since.setdefault(step.phase, step.taken_at)
-        if before is None or before.phase != step.phase:
-            phase_since = step.taken_at
-        said |= {each.name: value for each in fields(step) if (value := getattr(step, each.name)) is not None}
-    return UpgradeState(upgrade, UpgradeStep(**said), since, phase_since)  # type: ignore[arg-type]
+    first = steps[0]
+    state = UpgradeState(upgrade, first, {}, first.taken_at)
+    for step in steps:
+        since = state.since if step.phase in state.since else {**state.since, step.phase: step.taken_at}
+        phase_since = state.phase_since if step.phase == state.phase else step.taken_at
+        state = _with(replace(state, last=step, since=since, phase_since=phase_since), step.decision)
+    return state
+
+
+def _with(state: UpgradeState, decision: Decision | None) -> UpgradeState:
+    match decision:
+        case None:
+            return state
+        case UpgradeResult():
+            return replace(
+                state,
+                plan=decision.refused_plan or state.plan,
+                cancelled_by=decision.cancelled_by,
+                not_running_seconds=decision.not_running_seconds,
+                downtimes=decision.downtimes,
+                bad_batches=decision.bad_batches,
+                result=decision,
+            )
+        case NewRehearsed() | Planned() | Standby() | NoStandby() | Ready():
+            return _prepared(state, decision)
+        case Stopping() | OldOrdered() | OldEnded() | NewDeployed() | QueriesStarted():
+            return _taken_over(state, decision)
+        case _:
+            return _going_back(state, decision)
+
+
+def _prepared(state: UpgradeState, decision: Preparation) -> UpgradeState:
+    match decision:
+        case NewRehearsed(rehearsal_id):
+            return replace(state, rehearsal_id=rehearsal_id)
+        case Planned(plan, mode):
+            return replace(state, plan=plan, mode=mode)
+        case Standby() | NoStandby():
+            return replace(state, standby=decision)
+        case Ready(driver):
+            return replace(state, driver=driver)
+
+
+def _taken_over(state: UpgradeState, decision: Takeover) -> UpgradeState:
+    match decision:
+        case Stopping(old_beats):
+            return replace(state, old_beats=old_beats)
+        case OldOrdered(command_id):
+            return replace(state, command_id=command_id)
+        case OldEnded(snapshot_id):
+            return replace(state, snapshot_id=snapshot_id)
+        case NewDeployed(deployment_id, snapshot_id):
+            return replace(state, new_deployment_id=deployment_id, snapshot_id=snapshot_id or state.snapshot_id)
+        case QueriesStarted(_, seconds, downtimes):
+            return replace(state, has_begun=True, not_running_seconds=seconds, downtimes=downtimes)
+
+
+def _going_back(state: UpgradeState, decision: WayBack) -> UpgradeState:
+    match decision:
+        case NewGivenUp(deployment_id):
+            return replace(state, new_deployment_id=deployment_id)
+        case CancelledByUser(cancelled_by, deployment_id):
+            return replace(state, cancelled_by=cancelled_by, new_deployment_id=deployment_id)
+        case OldRehearsed(rehearsal_id):
+            return replace(state, rehearsal_id=rehearsal_id, is_way_decided=False)
+        case WayDecided(way, rehearsal_id):
+            return replace(state, way=way, rehearsal_id=rehearsal_id, is_way_decided=True)
+        case Returning(way, driver):
+            newest_id = driver.rehearsal_id if isinstance(driver, DriverWaits) else state.rehearsal_id
+            return replace(state, way=way, driver=driver, rehearsal_id=newest_id)
+        case NewOrdered(command_id):
+            return replace(state, bad_command_id=command_id)
+        case OldReturned(deployment_id, bad, begun):
+            return replace(state, returned_deployment_id=deployment_id, bad_batches=bad, begun_batches=begun)
+
+
+def rehearsal_ids_in(steps: Iterable[UpgradeStep]) -> set[str]:
+    """The rehearsals that steps name, except those whose driver is only kept ready for the way back."""
+    found = set()
+    for step in steps:
+        named = step.decision.driver if isinstance(step.decision, Returning) else step.decision
+        if isinstance(named, NewRehearsed | OldRehearsed | WayDecided | DriverWaits):
+            found.add(named.rehearsal_id)
+    return found
 
 
 class UpgradeJournal:
@@ -275,7 +464,7 @@ class UpgradeJournal:
                 write_id=clock.new_uuid(),
                 text=f"{ABANDONED}: {lease.held_by} said nothing after {format_time(lease.until_at)}; nothing has"
                 " happened to the stream",
-                cancelled_by=lease.held_by,
+                decision=replace(state.result_so_far, cancelled_by=lease.held_by),
             )
         )
         if is_ended:

@@ -499,7 +499,7 @@ class Controller:
         """Whether ``Upgrades.advance`` would do anything."""
         where = condition.stream_id, condition.deployment_id
         state = self.upgrades.view(*where).state
-        last_seen = f"phase {state.phase}{f': {state.last.text}' if state.last.text else ''}"
+        last_seen = f"phase {state.phase}{f': {state.text}' if state.text else ''}"
         if not self.upgrades.has_work(*where):
             return WaitResult("pending", last_seen=last_seen)
         return WaitResult("done", {"upgrade_id": condition.deployment_id}, last_seen=last_seen)

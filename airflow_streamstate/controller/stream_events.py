@@ -226,7 +226,7 @@ class _Reader:
         return told_at is not None and upgrade.created_at < told_at - CLOCKS_DIFFER
 
     def _of_upgrade(self, state: UpgradeState) -> Iterator[StreamEvent]:
-        upgrade, last = state.upgrade, state.last
+        upgrade = state.upgrade
         told_at: datetime | None = self.cursor.upgraded_at
         self.cursor = replace(
             self.cursor,
@@ -234,19 +234,19 @@ class _Reader:
             upgraded_at=upgrade.created_at if told_at is None else max(told_at, upgrade.created_at),
         )
         kinds: list[tuple[StreamEventKind, str]] = []
-        if last.phase in ("upgraded", "rolled_back"):
-            kinds.append((last.phase, last.text or last.phase.replace("_", " ")))
-        elif last.phase == "failed":
-            kinds.append(("failed", f"the {upgrade.asked} has failed: {last.text}"))
-        if last.audit_ok is False:
+        if state.phase in ("upgraded", "rolled_back"):
+            kinds.append((state.phase, state.text or state.phase.replace("_", " ")))
+        elif state.phase == "failed":
+            kinds.append(("failed", f"the {upgrade.asked} has failed: {state.text}"))
+        if state.audit_ok is False:
             kinds.append(("audit_failed", "the chain of custody is not whole: `streamstate audit` says where"))
-        deployment_id = last.returned_deployment_id or last.new_deployment_id or upgrade.old_deployment_id
+        deployment_id = state.returned_deployment_id or state.new_deployment_id or upgrade.old_deployment_id
         facts: dict[str, Any] = {
             "upgrade_id": upgrade.upgrade_id,
             "from_deployment_id": upgrade.old_deployment_id,
-            "mode": last.mode,
-            "verdict": last.verdict,
-            "not_running_seconds": last.not_running_seconds,
+            "mode": state.mode,
+            "verdict": state.verdict,
+            "not_running_seconds": state.not_running_seconds,
         }
         for kind, text in kinds:
             yield StreamEvent(

@@ -159,7 +159,7 @@ def what_remains(view: UpgradeView, after_stop: AfterStop) -> str:
     it."""
     name = f"upgrade {view.upgrade_id} of {view.stream_id}"
     if view.is_over:
-        return f"{name} is over: {view.outcome}{f': {view.state.last.text}' if view.state.last.text else ''}"
+        return f"{name} is over: {view.outcome}{f': {view.state.text}' if view.state.text else ''}"
     is_finished = after_stop == "finish" or view.state.upgrade.asked == "rollback"
     return (
         f"{name} is still under way, in phase {view.state.phase}: the next try of the task, a watcher or `streamstate"

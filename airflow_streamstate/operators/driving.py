@@ -218,7 +218,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
         for line in end_lines(view):
             self.log.info("%s", line)
-        for warning in view.state.last.warnings or ():
+        for warning in view.state.warnings:
             self.log.warning("The new version is kept: %s", warning)
         error, hook = view.as_error(), self._need_driven()[0]
         self.tell_known(context, hook, upgrade_id=view.upgrade_id, deployment_id=_runs_in(view))
@@ -259,8 +259,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
 def _runs_in(view: UpgradeView) -> str:
     """The deployment in which the stream was brought to its end by an upgrade, as far as that is known."""
-    last = view.state.last
-    return last.returned_deployment_id or last.new_deployment_id or view.state.upgrade.old_deployment_id
+    state = view.state
+    return state.returned_deployment_id or state.new_deployment_id or state.upgrade.old_deployment_id
 
 
 def _purpose(digest: str, after: int, number: int) -> str:

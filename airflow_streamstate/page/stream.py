@@ -241,7 +241,7 @@ def _upgrade_json(
         "needs_approval": upgrade.terms.waits_for_approval,
         "approved_by_another": upgrade.terms.approved_by_another,
         "awaits_approval": upgrade.terms.waits_for_approval and state.phase == "planned" and approval is None,
-        "rehearsal_id": state.last.rehearsal_id,
+        "rehearsal_id": state.rehearsal_id,
         "seconds": downtime_seconds(view.downtimes),
         "steps": [
             {

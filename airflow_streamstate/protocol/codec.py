@@ -37,6 +37,10 @@ class Message:
     is_signed: ClassVar[bool] = False
 
 
+class Tagged:
+    """Base of the members of a union in a message: each is written with the name of its class as ``kind``."""
+
+
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 Fields = TypeVar("Fields")
 MAX_INTEGER = 2**63 - 1
@@ -85,9 +89,10 @@ def digest_of(plain: Mapping[str, object]) -> str:
 
 
 def fields_json(value: object) -> dict[str, object]:
-    """The fields of a dataclass as plain JSON."""
+    """The fields of a dataclass as plain JSON, those of a ``Tagged`` with its kind."""
     fields = dataclasses.fields(typing.cast("Any", value))
-    return {field.name: _out(getattr(value, field.name)) for field in fields}
+    kind = {"kind": type(value).__name__} if isinstance(value, Tagged) else {}
+    return {**kind, **{field.name: _out(getattr(value, field.name)) for field in fields}}
 
 
 def _out(value: object) -> object:
@@ -314,7 +319,10 @@ def _checked(hint: Any, metadata: tuple[object, ...]) -> Reader:
 
 def _union(options: tuple[Any, ...]) -> Reader:
     may_be_null = type(None) in options
-    readers = [reader_of(option) for option in options if option is not type(None)]
+    kinds = [option for option in options if option is not type(None)]
+    if all(isinstance(kind, type) and issubclass(kind, Tagged) for kind in kinds):
+        return _tagged({kind.__name__: reader_of(kind) for kind in kinds}, may_be_null=may_be_null)
+    readers = [reader_of(option) for option in kinds]
 
     def read(value: Any, name: str) -> Any:
         if value is None and may_be_null:
@@ -326,6 +334,19 @@ def _union(options: tuple[Any, ...]) -> Reader:
             except FieldError as error:
                 problem = error
         raise problem
+
+    return read
+
+
+def _tagged(readers: Mapping[str, Reader], *, may_be_null: bool) -> Reader:
+    def read(value: Any, name: str) -> Any:
+        if value is None and may_be_null:
+            return None
+        kind = value.get("kind") if isinstance(value, Mapping) else None
+        reader = readers.get(kind) if isinstance(kind, str) else None
+        if reader is None:
+            raise FieldError(f"field {name} is {str(kind)[:60]!r}, not one of {sorted(readers)}")
+        return reader(value, name)
 
     return read
 

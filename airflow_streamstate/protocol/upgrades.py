@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Literal
 
-from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.codec import Message, Tagged, message
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.fields import (
     DeploymentId,
     QueryName,
     RehearsalId,
-    RehearsalIdOrNone,
     Seconds,
     SnapshotId,
     StreamId,
@@ -39,8 +38,6 @@ Phase = Literal[
     "unhealthy", "trying", "returning", "returned", "upgraded", "rolled_back", "refused", "failed",
 ]  # fmt: skip
 OVER: frozenset[Phase] = frozenset({"upgraded", "rolled_back", "refused", "failed"})
-WAITS = "waits"
-"""``UpgradeStep.driver``: the rehearsed driver waits to take over."""
 BEFORE_THE_STOP: frozenset[Phase] = frozenset({"begun", "rehearsing", "planned", "waiting", "ready"})
 """Phases in which nothing has happened to the stream."""
 
@@ -100,42 +97,235 @@ class Upgrade(Message):
         return self.rollback_terms or RollbackTerms(**values_of(TakeoverTerms, self.upgrade_terms))
 
 
+@dataclass(frozen=True)
+class DriverWaits(Tagged):
+    """The driver of this rehearsal waits, warm, and takes over."""
+
+    rehearsal_id: RehearsalId
+
+
+@dataclass(frozen=True)
+class DriverLaunchedLater(Tagged):
+    """A driver is launched after the stop; ``why`` none waits, "" where none was wanted."""
+
+    why: str
+
+
+DriverChoice = DriverWaits | DriverLaunchedLater
+"""Who runs a version that takes over, or comes back."""
+
+
+@dataclass(frozen=True)
+class UpgradePlan:
+    """What the rehearsal has shown; ``verdict`` None: it ended before the plans were known."""
+
+    verdict: PlanVerdict | None
+    report: Mapping[str, object]
+
+
+# What a step decides before the stream is touched.
+
+
+@dataclass(frozen=True)
+class NewRehearsed(Tagged):
+    """The new version is rehearsed."""
+
+    rehearsal_id: RehearsalId
+
+
+@dataclass(frozen=True)
+class Planned(Tagged):
+    """The plan is accepted; ``mode``: how the state is handed over, never ``auto``."""
+
+    plan: UpgradePlan
+    mode: UpgradeMode
+
+
+@dataclass(frozen=True)
+class Standby(Tagged):
+    """The driver of this rehearsal of the old version is kept ready for the way back."""
+
+    rehearsal_id: RehearsalId
+
+
+@dataclass(frozen=True)
+class NoStandby(Tagged):
+    """No driver is kept ready for the way back, although one was asked for."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Ready(Tagged):
+    """The handover is prepared."""
+
+    driver: DriverChoice
+
+
+Preparation = NewRehearsed | Planned | Standby | NoStandby | Ready
+
+
+# What a step decides while the new version takes over.
+
+
+@dataclass(frozen=True)
+class Stopping(Tagged):
+    """The old version is about to be ended; its queries and their trend until then."""
+
+    old_beats: Mapping[QueryName, QueryBeat]
+
+
+@dataclass(frozen=True)
+class OldOrdered(Tagged):
+    """The end of the old version was ordered."""
+
+    command_id: str
+
+
+@dataclass(frozen=True)
+class OldEnded(Tagged):
+    """The old version has ended in this snapshot: the handover."""
+
+    snapshot_id: SnapshotId
+
+
+@dataclass(frozen=True)
+class NewDeployed(Tagged):
+    """The new version is deployed; ``snapshot_id``: what it starts from, None for a fresh start."""
+
+    deployment_id: DeploymentId
+    snapshot_id: SnapshotId | None
+
+
+@dataclass(frozen=True)
+class QueriesStarted(Tagged):
+    """Each query of the new version has begun.
+
+    Attributes:
+        beats: of that moment.
+        not_running_seconds: how long no query of the stream ran while it was moved; None where unknown.
+        downtimes: per query, until then.
+    """
+
+    beats: Mapping[QueryName, QueryBeat]
+    not_running_seconds: Seconds | None
+    downtimes: tuple[Downtime, ...]
+
+
+Takeover = Stopping | OldOrdered | OldEnded | NewDeployed | QueriesStarted
+
+
+# What a step decides on the way back.
+
+
+@dataclass(frozen=True)
+class NewGivenUp(Tagged):
+    """This deployment is given up; of a rollback the one that was current when it was asked for."""
+
+    deployment_id: DeploymentId
+
+
+@dataclass(frozen=True)
+class CancelledByUser(Tagged):
+    """A user cancelled the upgrade after the stop; ``deployment_id``: the new version's, None where not deployed."""
+
+    cancelled_by: str
+    deployment_id: DeploymentId | None
+
+
+@dataclass(frozen=True)
+class OldRehearsed(Tagged):
+    """The old code is rehearsed on the state that the new version left."""
+
+    rehearsal_id: RehearsalId
+
+
+@dataclass(frozen=True)
+class WayDecided(Tagged):
+    """The way back is decided, and the driver of this rehearsal comes up for it while the given-up version runs."""
+
+    way: ReturnWay
+    rehearsal_id: RehearsalId
+
+
+@dataclass(frozen=True)
+class Returning(Tagged):
+    """The given-up version ends now, and the old one comes back.
+
+    Attributes:
+        way: ``resume``: nothing of the new version ever ran; ``handover``: it committed nothing; ``forward``: from its
+            last commit; ``undo``: from the handover, with the sinks undone.
+    """
+
+    way: ReturnWay
+    driver: DriverChoice
+
+
+@dataclass(frozen=True)
+class NewOrdered(Tagged):
+    """The end of the given-up version was ordered."""
+
+    command_id: str
+
+
+@dataclass(frozen=True)
+class OldReturned(Tagged):
+    """The old version was started again.
+
+    Attributes:
+        deployment_id: its own, or that of its code deployed again.
+        bad_batches: first and last batch of each query that the given-up version committed: its output.
+        begun_batches: the batch of each query that it had begun and not committed: the returned version runs it again
+            over the same bounds, or has undone it.
+    """
+
+    deployment_id: DeploymentId
+    bad_batches: Mapping[QueryName, tuple[int, ...]]
+    begun_batches: Mapping[QueryName, int]
+
+
+WayBack = NewGivenUp | CancelledByUser | OldRehearsed | WayDecided | Returning | NewOrdered | OldReturned
+
+
+@dataclass(frozen=True)
+class UpgradeResult(Tagged):
+    """The facts at the end; the phase of the step is the outcome.
+
+    Attributes:
+        refused_plan: the plan that was the reason of a refusal; None otherwise.
+        stream_state: the state in which a refusal leaves the stream; None where unknown, or not refused.
+        cancelled_by: the user that cancelled it, where that is why it ended, or went back; None otherwise.
+        audit_ok: whether the lineage was whole; None where the stream was not touched, or it is unknown.
+        not_running_seconds: how long no query of the stream ran while it was moved, the way back included; None where
+            unknown.
+        downtimes: per query, the way back included.
+        bad_batches: as in ``OldReturned``, and those that were undone in the sinks.
+        warnings: about a version that was kept, in sentences.
+    """
+
+    refused_plan: UpgradePlan | None
+    stream_state: str | None
+    cancelled_by: str | None
+    audit_ok: bool | None
+    not_running_seconds: Seconds | None
+    downtimes: tuple[Downtime, ...]
+    bad_batches: Mapping[QueryName, tuple[int, ...]]
+    warnings: tuple[str, ...]
+
+
+Decision = Preparation | Takeover | WayBack | UpgradeResult
+
+
 @message
 @dataclass(frozen=True)
 class UpgradeStep(Message):
-    """One step of an upgrade. A field that a later step leaves out keeps the value of an earlier one.
+    """One step of an upgrade.
 
     Attributes:
         number: from 1.
         phase: what holds from now on.
         text: for people, one line.
-        rehearsal_id: of the version that is to come, or to come back.
-        mode: how the state is handed over; never ``auto``.
-        verdict, report: of the plan.
-        command_id: the command that ends the old version.
-        bad_command_id: the command that ends a new version that is given up.
-        snapshot_id: the handover: where the old version ended.
-        new_deployment_id: the new version's.
-        returned_deployment_id: the old version's, when it came back.
-        way: how it comes back: ``resume``: nothing of the new version ever ran; ``handover``: it committed nothing;
-            ``forward``: from its last commit; ``undo``: from the handover, with the sinks undone.
-        bad_batches: first and last batch of each query that the given-up version committed: its output.
-        begun_batches: the batch of each query that it had begun and not committed: the returned version runs it again
-            over the same bounds, or has undone it. Versions before this field counted it in ``bad_batches``.
-        first_beats: the new version's queries when it began.
-        old_beats: the old version's queries and their trend before it was told to end.
-        gap_seconds: as earlier releases wrote ``not_running_seconds``; not written any more.
-        not_running_seconds: how long no query of the stream ran while it was moved, the way back included.
-        downtimes: per query, the way back included; None where they could not be read.
-        audit_ok: whether the chain of custody was whole at the end.
-        cancelled_by: the user that cancelled it, where that is why it ends, or goes back.
-        is_decided: in the phase ``trying``: the way back is decided, and a driver for it is coming up.
-        driver: ``waits``: the rehearsed driver takes over, warm; else why a new one is launched after the stop; "" for
-            no remark.
-        warnings: about a version that was kept, in sentences.
-        standby_rehearsal_id: the rehearsal of the old version whose driver is kept ready for the way back; "" where
-            none is.
-        stream_state: of a refusal: the state in which it leaves the stream; "" or None where unknown.
+        decision: what is decided with it; None where the phase says all. The last one is an ``UpgradeResult``.
     """
 
     is_signed: ClassVar[bool] = True
@@ -148,30 +338,7 @@ class UpgradeStep(Message):
     taken_by: str
     write_id: str
     text: str = ""
-    rehearsal_id: RehearsalId | None = None
-    mode: UpgradeMode | None = None
-    verdict: PlanVerdict | None = None
-    report: Mapping[str, object] | None = None
-    command_id: str | None = None
-    bad_command_id: str | None = None
-    snapshot_id: SnapshotId | None = None
-    new_deployment_id: DeploymentId | None = None
-    returned_deployment_id: DeploymentId | None = None
-    way: ReturnWay | None = None
-    bad_batches: Mapping[QueryName, tuple[int, ...]] | None = None
-    begun_batches: Mapping[QueryName, int] | None = None
-    first_beats: Mapping[QueryName, QueryBeat] | None = None
-    gap_seconds: Seconds | None = None
-    audit_ok: bool | None = None
-    cancelled_by: str | None = None
-    not_running_seconds: Seconds | None = None
-    downtimes: tuple[Downtime, ...] | None = None
-    is_decided: bool | None = None
-    driver: str | None = None
-    old_beats: Mapping[QueryName, QueryBeat] | None = None
-    warnings: tuple[str, ...] | None = None
-    standby_rehearsal_id: RehearsalIdOrNone | None = None
-    stream_state: str | None = None
+    decision: Decision | None = None
 
 
 @message

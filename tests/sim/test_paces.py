@@ -29,7 +29,7 @@ def test_a_sawtooth_whose_first_sample_was_low_makes_no_good_version_fail(tmp_pa
     steady = Version(trigger_seconds=12.5)
     upgrade = PacedUpgrade(tmp_path, old=steady, new=steady, settings=BUSY)
     view = upgrade.run()
-    assert (view.outcome, view.state.last.text) == ("upgraded", "")
+    assert (view.outcome, view.state.text) == ("upgraded", "")
     upgrade.assert_each_row_came_once()
 
 
@@ -45,7 +45,7 @@ def test_a_burst_at_the_handover_is_no_fault_of_the_new_version(tmp_path: Path) 
         terms=UpgradeTerms(warm=False, healthy_deadline_seconds=60.0),
     )
     view = upgrade.run()
-    assert (view.outcome, view.state.last.warnings) == ("upgraded", None)
+    assert (view.outcome, view.state.warnings) == ("upgraded", ())
     upgrade.assert_each_row_came_once()
 
 
@@ -55,7 +55,7 @@ def test_a_slow_source_is_no_fault_of_the_new_version(tmp_path: Path, settings: 
     steady = Version(rows_per_batch=30)
     upgrade = PacedUpgrade(tmp_path, old=steady, new=steady, rows_per_second=lambda _: 0.02, settings=settings)
     view = upgrade.run()
-    assert (view.outcome, view.state.last.warnings) == ("upgraded", None)
+    assert (view.outcome, view.state.warnings) == ("upgraded", ())
     upgrade.assert_each_row_came_once()
 
 
@@ -65,7 +65,7 @@ def test_a_slow_trigger_is_no_fault_of_the_new_version(tmp_path: Path) -> None:
     upgrade = PacedUpgrade(tmp_path, old=steady, new=steady, settings=BUSY, warms_seconds=800.0)
     view = upgrade.run()
     assert view.outcome == "upgraded"
-    (warning,) = view.state.last.warnings or ()
+    (warning,) = view.state.warnings
     assert warning.startswith("query rows has committed 2 of 3 batches: one in 24")
     assert "and the version before one in 24" in warning
     upgrade.assert_each_row_came_once()
@@ -89,7 +89,7 @@ def test_a_version_that_is_only_slower_is_kept_unless_it_was_asked_otherwise(
     )
     view = upgrade.run()
     assert view.outcome == outcome
-    said = view.state.last.text if outcome == "given_up" else " ".join(view.state.last.warnings or ())
+    said = view.state.text if outcome == "given_up" else " ".join(view.state.warnings)
     assert re.search(r"falls behind: it reads 4[.0-9]* rows/s while (9.9|10)[.0-9]* rows/s come", said), said
     assert re.search(r"the version before read (9.9|10)[.0-9]* rows/s", said), said
     upgrade.assert_each_row_came_once()

@@ -161,7 +161,7 @@ def test_a_driver_of_the_old_version_waits_for_the_way_back(life: Life) -> None:
             (life.base / "mistake").touch()
 
     view = upgrades.run(STREAM, begun.upgrade_id, 300, on_step=strike)
-    assert (view.outcome, view.state.last.way, view.state.last.driver) == ("given_up", "handover", "waits"), view
+    assert (view.outcome, view.state.way, view.to_json()["driver"]) == ("given_up", "handover", "waits"), view
     assert "a mistake of v2" in view.to_json()["reason"]
     assert life.passes() == [f"{one} __main__" for one in ("v1 False True", "v2 True True", "v2 False True",
                                                           "v1 True True", "v1 False True")]  # fmt: skip

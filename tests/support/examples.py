@@ -96,9 +96,31 @@ from airflow_streamstate.protocol.terms.version import Artifact, Version
 from airflow_streamstate.protocol.upgrades import (
     Approval,
     Cancellation,
+    CancelledByUser,
+    Decision,
+    DriverLaunchedLater,
+    DriverWaits,
+    NewDeployed,
+    NewGivenUp,
+    NewOrdered,
+    NewRehearsed,
+    NoStandby,
+    OldEnded,
+    OldOrdered,
+    OldRehearsed,
+    OldReturned,
+    Planned,
+    QueriesStarted,
+    Ready,
+    Returning,
+    Standby,
+    Stopping,
     Upgrade,
     UpgradeLease,
+    UpgradePlan,
+    UpgradeResult,
     UpgradeStep,
+    WayDecided,
 )
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from support.example_plan import EXAMPLE_PLAN
@@ -146,6 +168,45 @@ def _event(cls: type[Event], **fields: object) -> Event:
     return cls(**_HEAD, **fields)  # type: ignore[arg-type]
 
 
+_DOWNTIMES = (
+    Downtime(
+        "counts per minute", "d-0003", "d-0004", AT, LATER, 1794.75,
+        (Mark("last_commit", AT, "store"), Mark("deployed", LATER, "controller")), 120, True,
+    ),
+)  # fmt: skip
+_OLD_BEATS = {
+    "counts per minute": QueryBeat(
+        41, AT, is_active=True, batch_seconds=0.75, lags=(
+            SourceLag("file /in", 12, "files", trend=LagTrend(3, None, None, None, None, 9, 12, 12)),
+        ),
+    )
+}  # fmt: skip
+_PLAN = UpgradePlan("state-compatible", {"verdict": "state-compatible", "queries": {"raw": {"differences": []}}})
+_RESULT = UpgradeResult(
+    refused_plan=_PLAN, stream_state="failed", cancelled_by="shell:ada", audit_ok=True, not_running_seconds=1.25,
+    downtimes=_DOWNTIMES, bad_batches={"counts per minute": (42, 44)}, warnings=("query raw falls behind",),
+)  # fmt: skip
+DECISIONS: tuple[Decision, ...] = (
+    NewRehearsed("r-0b8e3c525f0e-0001"),
+    Planned(_PLAN, "restore"),
+    Standby("r-0b8e3c525f0e-0002"),
+    NoStandby("the old version does not run"),
+    Ready(DriverLaunchedLater("it has not reached its first start in 120 s")),
+    Stopping(_OLD_BEATS),
+    OldOrdered(COMMAND_ID),
+    OldEnded("d-0003-stopped-000002"),
+    NewDeployed("d-0004", "d-0003-stopped-000002"),
+    QueriesStarted(_OLD_BEATS, 1.25, _DOWNTIMES),
+    NewGivenUp("d-0004"),
+    CancelledByUser("shell:ada", "d-0004"),
+    OldRehearsed("r-0b8e3c525f0e-0003"),
+    WayDecided("handover", "r-0b8e3c525f0e-0003"),
+    Returning("forward", DriverWaits("r-0b8e3c525f0e-0003")),
+    NewOrdered(COMMAND_ID),
+    OldReturned("d-0005", {"counts per minute": (42, 44)}, {"counts per minute": 45}),
+    _RESULT,
+)
+"""One of each kind that a step of an upgrade may hold."""
 EXAMPLES: tuple[Message, ...] = (
     DRAIN,
     CancelRequest(COMMAND_ID, "orders", "d-0003", AT, None, "shell:ada", "not yet"),
@@ -431,35 +492,8 @@ EXAMPLES: tuple[Message, ...] = (
         if_abandoned="rollback", ends_untouched=True,
     ),
     UpgradeStep(
-        "orders", "u-0b8e3c525f0e", 7, "returned", LATER, "airflow upgrade.upgrade", WRITE_ID, "it falls behind",
-        rehearsal_id="r-0b8e3c525f0e-0001", mode="restore", verdict="state-compatible",
-        report={"verdict": "state-compatible", "queries": {"raw": {"differences": []}}}, command_id=COMMAND_ID,
-        bad_command_id="1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", snapshot_id="d-0003-stopped-000002",
-        new_deployment_id="d-0004", returned_deployment_id="d-0005", way="forward",
-        bad_batches={"counts per minute": (42, 44)}, begun_batches={"counts per minute": 45}, first_beats={
-            "counts per minute": QueryBeat(
-                42, AT, is_active=True, idle_triggers=1, state_rows=7, watermark_at=AT, input_rows_per_second=0.5,
-                processed_rows_per_second=1.5, rows_behind=1_200,
-                lags=(SourceLag("kafka subscribe orders", 1_200, "rows", 8.5, 44, "rows"),), lags_at=LATER,
-                snapshot_id="d-0003-stopped-000002", batches_since_snapshot=2,
-            )
-        },
-        gap_seconds=1.875, audit_ok=True, cancelled_by="shell:ada", not_running_seconds=1.25,
-        downtimes=(
-            Downtime(
-                "counts per minute", "d-0003", "d-0004", AT, LATER, 1794.75,
-                (Mark("last_commit", AT, "store"), Mark("deployed", LATER, "controller")), 120, True,
-            ),
-        ),
-        is_decided=True, driver="waits",
-                old_beats={
-            "counts per minute": QueryBeat(
-                41, AT, is_active=True, batch_seconds=0.75, lags=(
-                    SourceLag("file /in", 12, "files", trend=LagTrend(3, None, None, None, None, 9, 12, 12)),
-                ),
-            )
-        },
-        warnings=("query raw falls behind",), stream_state="failed",
+        "orders", "u-0b8e3c525f0e", 7, "refused", LATER, "airflow upgrade.upgrade", WRITE_ID, "cancelled by ada",
+        _RESULT,
     ),
     Approval("orders", "u-0b8e3c525f0e", True, "shell:ada", LATER, WRITE_ID, "looks well"),
     Cancellation("orders", "u-0b8e3c525f0e", "rollback", "shell:ada", LATER, WRITE_ID, "not tonight"),

@@ -103,25 +103,25 @@ class Ascent(Life):
 
     def _judge(self, view: UpgradeView) -> None:
         """What holds at its end."""
-        last, upgrade = view.state.last, view.state.upgrade
+        state, upgrade = view.state, view.state.upgrade
         control = self.world.control
         register = control.need_register().value
-        says = f"{upgrade.asked} {upgrade.upgrade_id} is {view.outcome} ({last.text})"
+        says = f"{upgrade.asked} {upgrade.upgrade_id} is {view.outcome} ({state.text})"
         if register.upgrade_id == upgrade.upgrade_id:
             assert not UpgradeJournal(control).is_under_way(upgrade.upgrade_id), says
         if view.outcome == "failed":
             self.world.violations.append(f"neither here nor there: {says}")
         if view.outcome == "upgraded":
-            expected = last.new_deployment_id
+            expected = state.new_deployment_id
         elif view.is_back:
-            expected = last.returned_deployment_id
+            expected = state.returned_deployment_id
         elif upgrade.asked == "upgrade":
             expected = upgrade.old_deployment_id
         else:
             return
         if register.deployment_id != expected:
             self.world.violations.append(f"{says}, and {register.deployment_id} is current, not {expected}")
-        if last.audit_ok is False:
+        if state.audit_ok is False:
             self.world.violations.append(f"{says}, and the lineage is not whole")
 
     def _recover(self, controller: Controller, step: Step, number: int, error: StreamStateError) -> bool:

@@ -89,7 +89,7 @@ class UpgradeStage:
     def rehearsal(self, view: UpgradeView) -> Rehearsal:
         """The last one that was begun."""
         state = self.upgrades.view(STREAM, view.upgrade_id).state
-        found = self.stage.control.rehearsal(str(state.last.rehearsal_id))
+        found = self.stage.control.rehearsal(str(state.rehearsal_id))
         assert found is not None
         return found
 

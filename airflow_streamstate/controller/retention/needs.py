@@ -126,7 +126,7 @@ class _Gathering:
             for deployment_id in _deployments_of(upgrade.old_deployment_id, state):
                 self.deployment(deployment_id, f"a deployment of upgrade {upgrade_id}")
             if state is not None:
-                self._need(state.last.snapshot_id, f"the handover of upgrade {upgrade_id}")
+                self._need(state.snapshot_id, f"the handover of upgrade {upgrade_id}")
 
     def rehearsals(self) -> None:
         """The snapshots from which a rehearsal that is not over, or whose driver waits, starts."""
@@ -139,5 +139,5 @@ class _Gathering:
 def _deployments_of(old_deployment_id: str, state: UpgradeState | None) -> Iterable[str]:
     found: Collection[str | None] = (old_deployment_id,)
     if state is not None:
-        found = (old_deployment_id, state.last.new_deployment_id, state.last.returned_deployment_id)
+        found = (old_deployment_id, state.new_deployment_id, state.returned_deployment_id)
     return dict.fromkeys(one for one in found if one is not None)

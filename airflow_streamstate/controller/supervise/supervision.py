@@ -313,7 +313,7 @@ class Supervision:
             return Leave("held", error.message, due_seconds=1.0)
         whose = f"{upgrade_id}, which nobody drove any more"
         if view.is_over:
-            return Leave("upgrading", f"{whose}, is over: {view.outcome}: {view.state.last.text}", due_seconds=0.0)
+            return Leave("upgrading", f"{whose}, is over: {view.outcome}: {view.state.text}", due_seconds=0.0)
         return Leave("upgrading", f"{whose}: {view.waits_for}", due_seconds=max(view.pause_seconds, 0.5))
 
     def _after_return(self, look: Look, view: UpgradeView) -> Leave:
@@ -323,7 +323,7 @@ class Supervision:
         seen = self._context.observer.look(look.control, stored, str(stored.value.deployment_id))
         secrets = (*look.observed.secrets, *secrets_seen(seen.spec, seen.handle))
         again = Look(look.control, stored, replace(look.observed, seen=seen, secrets=secrets), look.action)
-        return self._give_up(again, f"the rollback {view.upgrade_id} ended as {view.outcome}: {view.state.last.text}")
+        return self._give_up(again, f"the rollback {view.upgrade_id} ended as {view.outcome}: {view.state.text}")
 
     def _give_up(self, look: Look, why: str) -> Leave:
         record = after_refusal(

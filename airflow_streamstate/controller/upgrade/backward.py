@@ -8,11 +8,10 @@ or to before the drain, where that left state that a seed would drop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.upgrades import UpgradeState
@@ -58,7 +57,18 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.data_events import Undone
 from airflow_streamstate.protocol.ids import attempt_of, return_request_id_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.upgrades import WAITS, ReturnWay
+from airflow_streamstate.protocol.upgrades import (
+    DriverLaunchedLater,
+    DriverWaits,
+    NewGivenUp,
+    NewOrdered,
+    NoStandby,
+    OldRehearsed,
+    OldReturned,
+    Returning,
+    ReturnWay,
+    WayDecided,
+)
 from airflow_streamstate.snapshot.data import check_complete
 
 # The driver of the old version comes up, rehearsed and waiting, before the given-up one is stopped. It only saves
@@ -89,12 +99,12 @@ def _take_way(
         _return(tools, state, way, reason, "as requested")
         return
     standby_id = _standby_id(tools, state)
-    if way != "forward" and standby_id:
-        tools.take(state, "returning", reason, way=way, rehearsal_id=standby_id, driver=WAITS)
+    if way != "forward" and standby_id is not None:
+        tools.take(state, "returning", reason, Returning(way, DriverWaits(standby_id)))
         return
     end = "" if rehearsal_id is None else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if rehearsal_id is not None and not end:
-        tools.take(state, "trying", reason, way=way, rehearsal_id=rehearsal_id, is_decided=True)
+        tools.take(state, "trying", reason, WayDecided(way, rehearsal_id))
         return
     if way == "forward":
         _return(tools, state, way, reason, end)
@@ -117,38 +127,39 @@ def _take_way(
             raise
         _return(tools, state, way, reason, describe_error(error))
         return
-    tools.take(state, "trying", reason, way=way, rehearsal_id=view.rehearsal_id, is_decided=True)
+    tools.take(state, "trying", reason, WayDecided(way, view.rehearsal_id))
 
 
-def _standby_id(tools: Tools, state: UpgradeState) -> str:
-    """The rehearsal of the driver that was kept ready for the way back, and waits; "" for none."""
-    standby_id = state.last.standby_rehearsal_id or ""
+def _standby_id(tools: Tools, state: UpgradeState) -> str | None:
+    """The rehearsal of the driver that was kept ready for the way back, and waits; None for none."""
+    standby_id = state.standby_id
     with suppress(InvalidRequestError):  # it was removed
-        if standby_id and tools.rehearsals.is_waiting(tools.stream_id, standby_id):
+        if standby_id is not None and tools.rehearsals.is_waiting(tools.stream_id, standby_id):
             return standby_id
-    return ""
+    return None
 
 
-def _return(tools: Tools, state: UpgradeState, way: ReturnWay, reason: str, driver: str) -> None:
-    """Record that the given-up version is to end now; ``driver`` as in ``UpgradeStep``."""
-    tools.take(state, "returning", reason, way=way, driver=driver)
+def _return(tools: Tools, state: UpgradeState, way: ReturnWay, reason: str, why_cold: str) -> None:
+    """Record that the given-up version is to end now, and that a driver for the old one is launched then."""
+    tools.take(state, "returning", reason, Returning(way, DriverLaunchedLater(why_cold)))
 
 
 def _warming(tools: Tools, state: UpgradeState) -> Next:
     """The way is decided; its driver comes up beside the given-up version, which runs on."""
-    way: ReturnWay = state.last.way or "forward"
-    go = partial(_return, tools, state, way, state.last.text)
-    rehearsal_id = str(state.last.rehearsal_id)
+    way: ReturnWay = state.way or "forward"
+    go_cold = partial(_return, tools, state, way, state.text)
+    rehearsal_id = str(state.rehearsal_id)
     if way == "handover" and _has_run(tools, state):
         words = "it has run a batch while the old driver came up, so its beginning is not its end"
         return Act(partial(tools.take, state, "unhealthy", "; ".join(filter(None, (tools.why_given_up(), words)))))
     try:
         if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
-            return Act(partial(go, WAITS))
+            warm = Returning(way, DriverWaits(rehearsal_id))
+            return Act(lambda: tools.take(state, "returning", state.text, warm))
         end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
         is_over = tools.rehearsals.is_over(tools.stream_id, rehearsal_id)
     except InvalidRequestError as error:
-        return Act(partial(go, describe_error(error)))
+        return Act(partial(go_cold, describe_error(error)))
     if not end and not is_over and not _is_alive(_new(tools, state)):
         end = NOTHING_RUNS
     within_seconds = WARM_SECONDS + (0.0 if way == "forward" else tools.upgrade.terms.rehearsal_deadline_seconds)
@@ -156,7 +167,7 @@ def _warming(tools: Tools, state: UpgradeState) -> Next:
     if not end and waited_seconds >= within_seconds:
         end = f"it has not reached its first start in {within_seconds:g} s"
     if end:
-        return Act(partial(go, end))
+        return Act(partial(go_cold, end))
     return Wait("the old version's driver comes up beside the given-up version")
 
 
@@ -171,7 +182,7 @@ def _has_run(tools: Tools, state: UpgradeState) -> bool:
 
 def _new(tools: Tools, state: UpgradeState) -> Observation:
     """The given-up version as it is now."""
-    return tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
+    return tools.context.observer.observe(tools.stream_id, state.new_deployment_id)
 
 
 def _is_alive(seen: Observation) -> bool:
@@ -187,16 +198,16 @@ KILL_GRACE_SECONDS = 10.0
 
 
 def _returning(tools: Tools, state: UpgradeState) -> Next:
-    if state.last.way == "resume":
+    if state.way == "resume":
         return Act(partial(_resume, tools, state))
     seen = _new(tools, state)
     if not _is_alive(seen):
         return Act(partial(_come_back, tools, state, seen))
     if seen.state == "silent":  # it would not obey
         return Act(partial(_kill, tools, state, seen))
-    if state.last.bad_command_id is None:
+    if state.bad_command_id is None:
         return Act(partial(_order_end, tools, state, seen))
-    end = decide_command_outcome(seen, state.last.bad_command_id, KIND_OF["stop"])
+    end = decide_command_outcome(seen, state.bad_command_id, KIND_OF["stop"])
     if (
         seen.is_unlaunched
         or (end is not None and end.outcome != "lost")
@@ -214,7 +225,7 @@ def _order_end(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         if not isinstance(error, ConflictError):  # a conflict: it has just ended, which the next look finds
             _not_back(tools, state, error)
         raise
-    tools.take(state, "returning", state.last.text, bad_command_id=order.command_id)
+    tools.take(state, "returning", state.text, NewOrdered(order.command_id))
 
 
 def _kill(tools: Tools, state: UpgradeState, seen: Observation) -> None:
@@ -235,7 +246,7 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
     now = seen.state
     new_id = None if seen.is_current else tools.deployed_id()
     if new_id is not None:  # a slow worker finished its deploy while another gave the new version up
-        tools.take(state, "unhealthy", state.last.text, new_deployment_id=new_id)
+        tools.take(state, "unhealthy", state.text, NewGivenUp(new_id))
         return
     try:
         commands = tools.control.journal(seen.deployment_id).commands()
@@ -246,21 +257,21 @@ def _resume(tools: Tools, state: UpgradeState) -> None:
                 tools.control.with_found_modules(seen.spec).version, None if now == "drained" else "restore"
             )
             view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
-            tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id)
+            tools.take(state, "returned", state.text, OldReturned(view.deployment_id, {}, {}))
             return
         if now not in NOT_ENDED:
-            if state.last.standby_rehearsal_id:
+            if state.standby_id is not None:
                 with suppress(StreamStateError):  # a resume launches a driver, and this one takes room
-                    tools.rehearsals.give_up(tools.stream_id, state.last.standby_rehearsal_id)
+                    tools.rehearsals.give_up(tools.stream_id, state.standby_id)
             tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.resume("back"))
     except StreamStateError as error:
         if isinstance(error, IncompatibleUpgradeError) and now == "drained" and seen.is_current:
             # Its drain left state that a seed would drop (Law 16); the snapshot from before the drain has it.
-            tools.take(state, "unhealthy", describe_error(error), new_deployment_id=seen.deployment_id)
+            tools.take(state, "unhealthy", describe_error(error), NewGivenUp(seen.deployment_id))
             return
         _not_back(tools, state, error)
         return
-    tools.take(state, "returned", state.last.text, returned_deployment_id=seen.deployment_id)
+    tools.take(state, "returned", state.text, OldReturned(seen.deployment_id, {}, {}))
 
 
 def _cannot_resume(tools: Tools, seen: Observation, commands: list[CommandSlot]) -> bool:
@@ -270,7 +281,7 @@ def _cannot_resume(tools: Tools, seen: Observation, commands: list[CommandSlot])
 
 def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
     """Deploy the old code in the place of the given-up version."""
-    way, beginning = state.last.way, beginning_of(tools, seen)
+    way, beginning = state.way, beginning_of(tools, seen)
     returns, request_id = None, return_request_id_for(tools.upgrade.upgrade_id, str(way))
     if way in ("handover", "undo"):
         if beginning is None:  # no other start mode instead (Law 5)
@@ -282,7 +293,7 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
     try:
         # Snapshots go where the last deployment has them: the old place may be lost by now.
         version = replace(tools.old_version(), snapshots=seen.spec.version.snapshots)
-        rehearsal_id = state.last.rehearsal_id if state.last.driver == WAITS else None
+        rehearsal_id = state.driver.rehearsal_id if isinstance(state.driver, DriverWaits) else None
         rewrite = tools.rewrite_back(seen) if returns is None else None
         # Forward is a way where its rehearsal has shown at most hazards: ``decide_return`` has accepted them.
         old = tools.request_for(
@@ -294,16 +305,17 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
             # It ran a batch while it was ending: go on from that batch, or undo it.
             tools.take(state, "unhealthy", describe_error(error))
             return
-        by_standby = way == "forward" and state.last.rehearsal_id == state.last.standby_rehearsal_id
+        by_standby = way == "forward" and rehearsal_id is not None and rehearsal_id == state.standby_id
         if by_standby and not is_passing(error) and not isinstance(error, ConflictError):
             # Its rehearsal was not on what the new version has left: with one that is, there may be another way.
-            text = f"{tools.why_given_up()}; not by the driver that was kept ready: {describe_error(error)}"
-            tools.take(state, "unhealthy", text, standby_rehearsal_id="")
+            why = describe_error(error)
+            text = f"{tools.why_given_up()}; not by the driver that was kept ready: {why}"
+            tools.take(state, "unhealthy", text, NoStandby(why))
             return
         _not_back(tools, state, error)
         return
-    batches = _batches_of(tools, seen)
-    tools.take(state, "returned", state.last.text, returned_deployment_id=view.deployment_id, **batches)
+    bad, begun = _batches_of(tools, seen)
+    tools.take(state, "returned", state.text, OldReturned(view.deployment_id, bad, begun))
 
 
 def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> None:
@@ -315,47 +327,48 @@ def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> Non
     finish(tools, state, "failed", f"the old version could not be started again: {describe_error(error)}")
 
 
-def _batches_of(tools: Tools, seen: Observation) -> dict[str, Any]:
+def _batches_of(tools: Tools, seen: Observation) -> tuple[Mapping[str, tuple[int, ...]], Mapping[str, int]]:
     """By query, the batches that a deployment committed, and the one that it only began."""
     began_id = beginning_id(tools, seen)
     taken_id = snapshot_id_for(seen.deployment_id, "stopped", seen.attempt)
     beginning = None if began_id is None else tools.control.readable_manifest(began_id)
     end = tools.control.readable_manifest(getattr(seen.terminal, "snapshot_id", None) or taken_id)
     if beginning is None or end is None:
-        return {"bad_batches": {}, "begun_batches": {}}
-    return {"bad_batches": committed_batches(beginning, end), "begun_batches": begun_batches(beginning, end)}
+        return {}, {}
+    return committed_batches(beginning, end), begun_batches(beginning, end)
 
 
 def _bad_batches(state: UpgradeState, seen: Observation) -> dict[str, tuple[int, ...]]:
     """The recorded batches of the given-up version, and those that were undone in the sinks: where its checkpoints are
     gone, only the latter are known."""
-    bad, begun = dict(state.last.bad_batches or {}), state.last.begun_batches or {}
     undone = {
         event.query_name: (event.first_batch_id, event.last_batch_id)
         for event in seen.of_kind(Undone, any_attempt=True)
-        if event.first_batch_id is not None and event.last_batch_id is not None and event.query_name not in begun
+        if event.first_batch_id is not None
+        and event.last_batch_id is not None
+        and event.query_name not in state.begun_batches
     }
-    return {**undone, **bad}
+    return {**undone, **state.bad_batches}
 
 
 def _why_back(tools: Tools, state: UpgradeState) -> str:
     """Why the new version was given up, and notes on the way back."""
-    seen = tools.context.observer.observe(tools.stream_id, state.last.returned_deployment_id)
+    seen = tools.context.observer.observe(tools.stream_id, state.returned_deployment_id)
     again = [
         f"query {event.query_name}: at most {event.rows_again:,} rows of input come a second time"
         for event in seen.of_kind(Undone, any_attempt=True)
         if event.rows_again is not None
     ]
-    return "; ".join(dict.fromkeys(filter(None, (tools.why_given_up(), state.last.text, *again))))
+    return "; ".join(dict.fromkeys(filter(None, (tools.why_given_up(), state.text, *again))))
 
 
 def _returned(tools: Tools, state: UpgradeState) -> Next:
     """The old version was started again: it becomes healthy, or the upgrade fails."""
-    seen = tools.context.observer.observe(tools.stream_id, state.last.returned_deployment_id)
+    seen = tools.context.observer.observe(tools.stream_id, state.returned_deployment_id)
     try:
         if tools.waits.status_if_healthy(seen) is not None:
-            facts = {"bad_batches": _bad_batches(state, seen)}
-            return Act(lambda: finish(tools, state, "rolled_back", _why_back(tools, state), **facts))
+            result = replace(state.result_so_far, bad_batches=_bad_batches(state, seen))
+            return Act(lambda: finish(tools, state, "rolled_back", _why_back(tools, state), result))
     except (ConflictError, DeploymentFailedError) as error:
         now = seen.state
         if now == "drained" and seen.deployment_id == tools.upgrade.old_deployment_id:
@@ -427,18 +440,18 @@ def next_backward(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
-    new_id = state.last.new_deployment_id
+    new_id = state.new_deployment_id
     if new_id is None:
-        return Act(lambda: tools.take(state, "returning", way="resume", driver=""))
+        return Act(partial(_return, tools, state, "resume", "", ""))
     seen = tools.context.observer.observe(tools.stream_id, new_id)
     wanted = tools.upgrade.terms_of_return.strategy
     if wanted == "undo":
         return Act(partial(_undo, tools, state, "", wanted))
     if new_id == tools.upgrade.old_deployment_id:  # no other version ran: its own drain is undone
-        return Act(partial(_undo, tools, state, state.last.text, wanted))
+        return Act(partial(_undo, tools, state, state.text, wanted))
     beginning = beginning_of(tools, seen)
     has_run = has_run_batches(tools, seen, beginning)
-    was_refused = state.last.way == "handover"  # it had run a batch after all
+    was_refused = state.way == "handover"  # it had run a batch after all
     if wanted is None and beginning is not None and not has_run and not was_refused:
         problem = _why_not_begun(tools, beginning)
         if problem:  # a start from its end, which is the same position, would be refused as well
@@ -450,11 +463,12 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
         kept = ", and the end of the old version was not kept" if beginning is None else ""
         reason = f"it began with empty state and ran no batch, so the old code would begin with empty state{kept}"
         return Act(partial(_cannot, tools, state, reason))
-    if beginning is not None and state.last.mode == "restore" and seen.state in ENDED:
+    if beginning is not None and state.mode == "restore" and seen.state in ENDED:
         standby_id = _standby_id(tools, state)
         if standby_id and has_only_planned(tools, seen, beginning) and tools.rewrite_back(seen) is None:
             # The old code was rehearsed on this very state, its own, before the stop.
-            return Act(lambda: tools.take(state, "returning", way="forward", rehearsal_id=standby_id, driver=WAITS))
+            warm = Returning("forward", DriverWaits(standby_id))
+            return Act(lambda: tools.take(state, "returning", decision=warm))
     return Act(partial(_try, tools, state))
 
 
@@ -489,9 +503,9 @@ def _why_not_whole(tools: Tools, state: UpgradeState, beginning: SnapshotManifes
 
 def _try(tools: Tools, state: UpgradeState) -> None:
     """Rehearse the old code on the state that the new version has left by now; its driver then waits."""
-    if state.last.is_decided and state.last.rehearsal_id is not None:
+    if state.is_way_decided and state.rehearsal_id is not None:
         with suppress(StreamStateError):  # a driver that waits for another way takes room
-            tools.rehearsals.give_up(tools.stream_id, state.last.rehearsal_id)
+            tools.rehearsals.give_up(tools.stream_id, state.rehearsal_id)
     try:
         view = tools.patiently(
             state,
@@ -508,13 +522,13 @@ def _try(tools: Tools, state: UpgradeState) -> None:
             raise
         _undo(tools, state, f"the old code cannot go on from the new one's last commit: {describe_error(error)}", None)
         return
-    tools.take(state, "trying", rehearsal_id=view.rehearsal_id, is_decided=False)
+    tools.take(state, "trying", decision=OldRehearsed(view.rehearsal_id))
 
 
 def _trying(tools: Tools, state: UpgradeState) -> Next:
-    if state.last.is_decided:
+    if state.is_way_decided:
         return _warming(tools, state)
-    rehearsal_id = str(state.last.rehearsal_id)
+    rehearsal_id = str(state.rehearsal_id)
     try:
         if not tools.rehearsals.is_over(tools.stream_id, rehearsal_id):
             return Wait(tools.rehearsals.describe(tools.stream_id, rehearsal_id))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from airflow_streamstate.control.upgrades import UpgradeState
 from airflow_streamstate.controller.home import Home
@@ -20,43 +19,54 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, Phase
+from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, Phase, UpgradeResult
 
 log = logging.getLogger(__name__)
 AUDIT_TRIES = 3
 
 
-def finish(tools: Tools, state: UpgradeState, phase: Phase, text: str = "", **facts: Any) -> None:
-    """Record the last step, with the lineage and the downtime where the stream was moved, and clear up."""
+def finish(
+    tools: Tools, state: UpgradeState, phase: Phase, text: str = "", result: UpgradeResult | None = None
+) -> None:
+    """Record the last step, with the lineage and the downtime where the stream was moved, and clear up.
+
+    Args:
+        result: ``state.result_so_far`` and what is known more; None for nothing more.
+    """
+    result = result or state.result_so_far
     if state.phase not in BEFORE_THE_STOP:
         lineage = _audited(tools)
-        facts["audit_ok"] = None if lineage is None else lineage.is_whole
         if lineage is not None:
             asked_at = tools.upgrade.created_at
-            facts["not_running_seconds"] = not_running_seconds(lineage.not_running, asked_at)
-            facts["downtimes"] = downtimes_since(lineage.downtimes, asked_at)
+            seconds = not_running_seconds(lineage.not_running, asked_at)
+            result = replace(
+                result,
+                audit_ok=lineage.is_whole,
+                not_running_seconds=result.not_running_seconds if seconds is None else seconds,
+                downtimes=downtimes_since(lineage.downtimes, asked_at),
+            )
     if phase == "refused":
-        facts["stream_state"] = _state_of_stream(tools)
+        result = replace(result, stream_state=_state_of_stream(tools))
     if phase == "failed" and tools.upgrade.asked == "upgrade":
         why = tools.why_given_up()
         text = f"{text}; the new version was given up: {why}" if why and why not in text else text
-    tools.take(state, phase, text, **facts)
+    tools.take(state, phase, text, result)
     now = tools.journal.need_state(tools.upgrade.upgrade_id)
     if not now.is_over:
         return  # another worker recorded another step, and goes on
-    good_id = {"upgraded": now.last.new_deployment_id, "rolled_back": now.last.returned_deployment_id}.get(now.phase)
+    good_id = {"upgraded": now.new_deployment_id, "rolled_back": now.returned_deployment_id}.get(now.phase)
     if good_id is not None:
         mark_known_good(tools.context, tools.stream_id, good_id)
     clear_up(tools)
 
 
-def _state_of_stream(tools: Tools) -> str:
-    """The state in which a refusal leaves the stream; "" where it cannot be read."""
+def _state_of_stream(tools: Tools) -> str | None:
+    """The state in which a refusal leaves the stream; None where it cannot be read."""
     with suppress(StreamStateError):
         register = tools.control.need_register().value
         if register.deployment_id is not None:
             return tools.context.observer.observe(tools.stream_id, register.deployment_id).state
-    return ""
+    return None
 
 
 def clear_up(tools: Tools) -> None:

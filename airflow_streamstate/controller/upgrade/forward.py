@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeState
 from airflow_streamstate.controller.commands.orders import KIND_OF, EndingVerb
@@ -45,7 +44,25 @@ from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, WAITS, Cancellation
+from airflow_streamstate.protocol.upgrades import (
+    BEFORE_THE_STOP,
+    Cancellation,
+    CancelledByUser,
+    DriverLaunchedLater,
+    DriverWaits,
+    NewDeployed,
+    NewGivenUp,
+    NewRehearsed,
+    NoStandby,
+    OldEnded,
+    OldOrdered,
+    Planned,
+    QueriesStarted,
+    Ready,
+    Standby,
+    Stopping,
+    UpgradePlan,
+)
 
 CONFLICT_SECONDS = 60.0
 """A conflict that lasts this long is final."""
@@ -140,7 +157,7 @@ def _begun(tools: Tools, state: UpgradeState) -> Next:
         return Act(partial(claim, tools, state))  # the controller that began it died before its claim
     if tools.upgrade.asked == "rollback":
         reason = tools.upgrade.reason or f"{tools.upgrade.requested_by} asked for it"
-        return Act(lambda: tools.take(state, "unhealthy", reason, new_deployment_id=register.deployment_id))
+        return Act(lambda: tools.take(state, "unhealthy", reason, _given_up(register.deployment_id)))
     return Act(partial(_rehearse, tools, state))
 
 
@@ -150,7 +167,8 @@ def cancelled_before(tools: Tools, state: UpgradeState) -> Act | None:
     if cancellation is None:
         return None
     text = f"{_words_of(cancellation)}; the stream was not touched"
-    return Act(lambda: finish(tools, state, "refused", text, cancelled_by=cancellation.cancelled_by))
+    result = replace(state.result_so_far, cancelled_by=cancellation.cancelled_by)
+    return Act(lambda: finish(tools, state, "refused", text, result))
 
 
 def _words_of(cancellation: Cancellation) -> str:
@@ -175,11 +193,11 @@ def _rehearse(tools: Tools, state: UpgradeState) -> None:
             raise
         finish(tools, state, "refused", describe_error(error))
         return
-    tools.take(state, "rehearsing", rehearsal_id=view.rehearsal_id)
+    tools.take(state, "rehearsing", decision=NewRehearsed(view.rehearsal_id))
 
 
 def _rehearsing(tools: Tools, state: UpgradeState) -> Next:
-    rehearsal_id = str(state.last.rehearsal_id)
+    rehearsal_id = str(state.rehearsal_id)
     try:
         if not tools.rehearsals.is_over(tools.stream_id, rehearsal_id):
             return Wait(tools.rehearsals.describe(tools.stream_id, rehearsal_id))
@@ -191,15 +209,15 @@ def _rehearsing(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _decide(tools: Tools, state: UpgradeState) -> None:
-    report = tools.rehearsals.report(tools.stream_id, str(state.last.rehearsal_id))
+    report = tools.rehearsals.report(tools.stream_id, str(state.rehearsal_id))
     upgrade = tools.upgrade
     old_plans = recorded_plans(tools.control, upgrade.old_deployment_id)
     decision = decide_mode(upgrade, report, [] if upgrade.handover.allow_state_loss else never_flushed(old_plans))
-    facts: dict[str, Any] = {"verdict": report.verdict, "report": report.to_json()}
+    plan = UpgradePlan(report.verdict, report.to_json())
     if isinstance(decision, NoGo):
-        finish(tools, state, "refused", decision.reason, **facts)
+        finish(tools, state, "refused", decision.reason, replace(state.result_so_far, refused_plan=plan))
     else:
-        tools.take(state, "planned", mode=decision.mode, **facts)
+        tools.take(state, "planned", decision=Planned(plan, decision.mode))
 
 
 def _planned(tools: Tools, state: UpgradeState) -> Next:
@@ -212,33 +230,32 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
             text = f"{approval.given_by} rejected the plan{f': {approval.reason}' if approval.reason else ''}"
         if text:
             return Act(lambda: finish(tools, state, "refused", text))
-    is_fresh, runs = state.last.mode == "fresh", tools.old().state in ALIVE
+    is_fresh, runs = state.mode == "fresh", tools.old().state in ALIVE
     if tools.upgrade.terms.warm and runs and not is_fresh:
         return Act(lambda: tools.take(state, "waiting"))
     if not tools.upgrade.terms.warm_return:
         return Act(lambda: tools.take(state, "ready"))
-    text = f"{NO_STANDBY}: {'the new version begins with nothing' if is_fresh else 'the old version does not run'}"
-    return Act(lambda: tools.take(state, "ready", text, standby_rehearsal_id=""))
+    why = "the new version begins with nothing" if is_fresh else "the old version does not run"
+    return Act(lambda: tools.take(state, "ready", f"{NO_STANDBY}: {why}", NoStandby(why)))
 
 
 def _waiting(tools: Tools, state: UpgradeState) -> Next:
-    rehearsal_id = str(state.last.rehearsal_id)
+    rehearsal_id = str(state.rehearsal_id)
     waits = tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id)
     end = "" if waits else tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     if not waits and not end and tools.waited_seconds(state) < WARM_SECONDS:
         return Wait("the new driver has not reached its first start yet")
-    if tools.upgrade.terms.warm_return and state.last.standby_rehearsal_id is None:
+    if tools.upgrade.terms.warm_return and state.standby is None:
         return Act(partial(_launch_standby, tools, state))
     back = _standby_text(tools, state)
     if back is None:
         return Wait("the driver for the way back has not reached its first start yet")
     if waits:
-        return Act(
-            lambda: tools.take(state, "ready", "; ".join(filter(None, ("the new driver waits", back))), driver=WAITS)
-        )
+        text = "; ".join(filter(None, ("the new driver waits", back)))
+        return Act(lambda: tools.take(state, "ready", text, Ready(DriverWaits(rehearsal_id))))
     why = end or f"it has not reached its first start in {WARM_SECONDS:g} s"
     text = "; ".join(filter(None, (f"no driver waits, so one is launched after the stop: {why}", back)))
-    return Act(lambda: tools.take(state, "ready", text, driver=why))
+    return Act(lambda: tools.take(state, "ready", text, Ready(DriverLaunchedLater(why))))
 
 
 # The driver for the way back only saves time: where none comes up, the upgrade goes on without it.
@@ -257,17 +274,19 @@ def _launch_standby(tools: Tools, state: UpgradeState) -> None:
     except StreamStateError as error:
         if is_passing(error) and tools.waited_seconds(state) < WARM_SECONDS + CONFLICT_SECONDS:
             raise
-        text = f"{NO_STANDBY}: {describe_error(error)}"
-        tools.take(state, "waiting", text, standby_rehearsal_id="")
+        why = describe_error(error)
+        tools.take(state, "waiting", f"{NO_STANDBY}: {why}", NoStandby(why))
         return
-    tools.take(state, "waiting", standby_rehearsal_id=view.rehearsal_id)
+    tools.take(state, "waiting", decision=Standby(view.rehearsal_id))
 
 
 def _standby_text(tools: Tools, state: UpgradeState) -> str | None:
     """What became of the driver for the way back; "" where none was asked for, None while it comes up."""
-    rehearsal_id = state.last.standby_rehearsal_id
-    if not rehearsal_id:
-        return state.last.text if rehearsal_id == "" else ""
+    if state.standby is None:
+        return ""
+    if isinstance(state.standby, NoStandby):
+        return f"{NO_STANDBY}: {state.standby.why}"
+    rehearsal_id = state.standby.rehearsal_id
     if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
         return "a driver of the old version waits for the way back"
     end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
@@ -284,7 +303,7 @@ def _ready(tools: Tools, state: UpgradeState) -> Next:
         return Act(lambda: finish(tools, state, "refused", text))
     if seen.state in UNKNOWN:
         return Wait(_unknown(seen))
-    return Act(lambda: tools.take(state, "stopping", old_beats=beats_of(seen)))
+    return Act(lambda: tools.take(state, "stopping", decision=Stopping(beats_of(seen))))
 
 
 # the handover
@@ -292,8 +311,8 @@ def _ready(tools: Tools, state: UpgradeState) -> Next:
 
 def _stopping(tools: Tools, state: UpgradeState) -> Next:
     seen = tools.old()
-    verb: EndingVerb = "drain" if state.last.mode == "drain" else "stop"
-    if state.last.command_id is None:
+    verb: EndingVerb = "drain" if state.mode == "drain" else "stop"
+    if state.command_id is None:
         now = seen.state
         if now in UNKNOWN:
             return _lost(tools, state, _unknown(seen))
@@ -302,9 +321,9 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
             return Act(lambda: tools.take(state, "ended"))
         unwanted = _return_wanted(tools)
         if unwanted is not None and now not in ALIVE:  # dead, and not yet told to drain
-            return Act(partial(_go_back, tools, state, unwanted))
+            return Act(partial(_go_back, tools, state, unwanted, None))
         return Act(partial(_order_end, tools, state, verb))
-    end = decide_command_outcome(seen, state.last.command_id, KIND_OF[verb])
+    end = decide_command_outcome(seen, state.command_id, KIND_OF[verb])
     if end is not None and end.outcome == "lost":
         return _lost(tools, state, redacted(seen, describe(seen)))
     if end is None:
@@ -336,7 +355,8 @@ def _lost(tools: Tools, state: UpgradeState, text: str) -> Next:
             f"{_words_of(unwanted)}; {LOST}, so it was not started again: once it is surely dead,"
             f" `streamstate resume {tools.stream_id} --assume-dead` does that"
         )
-    return Act(lambda: finish(tools, state, "failed", words, cancelled_by=unwanted.cancelled_by))
+    result = replace(state.result_so_far, cancelled_by=unwanted.cancelled_by)
+    return Act(lambda: finish(tools, state, "failed", words, result))
 
 
 def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
@@ -354,7 +374,7 @@ def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
             raise  # it has just ended, which the next look finds; a drain may then be impossible
         tools.take(state, "unhealthy", describe_error(error))
         return
-    tools.take(state, "stopping", command_id=order.command_id)
+    tools.take(state, "stopping", decision=OldOrdered(order.command_id))
 
 
 def _left_out(tools: Tools) -> tuple[str, ...]:
@@ -373,14 +393,15 @@ def _left_out(tools: Tools) -> tuple[str, ...]:
 
 def _old_has_ended(tools: Tools, state: UpgradeState, seen: Observation, end: End) -> None:
     reason = redacted(seen, end.reason)
-    if state.last.mode == "drain" and end.outcome not in ("drained", "rejected"):
+    if state.mode == "drain" and end.outcome not in ("drained", "rejected"):
         tools.take(state, "unhealthy", f"the drain of the old version failed: it is {end.outcome}: {reason}")
     elif end.outcome == "rejected" and seen.is_current and seen.state in ALIVE:
         finish(tools, state, "refused", f"the old version rejected the command, and runs on: {reason}")
     elif end.outcome in ("rejected", "ignored", "expired"):
         tools.take(state, "unhealthy", f"the old version did not take the command: {reason}")
     else:  # after a failure the new deployment takes over from the last commit
-        tools.take(state, "ended", reason if end.outcome == "failed" else "", snapshot_id=end.snapshot_id)
+        handover = None if end.snapshot_id is None else OldEnded(end.snapshot_id)
+        tools.take(state, "ended", reason if end.outcome == "failed" else "", handover)
 
 
 def _return_wanted(tools: Tools) -> Cancellation | None:
@@ -389,20 +410,24 @@ def _return_wanted(tools: Tools) -> Cancellation | None:
     return cancellation if cancellation is not None and cancellation.after_stop == "rollback" else None
 
 
-def _go_back(tools: Tools, state: UpgradeState, unwanted: Cancellation, **facts: Any) -> None:
-    tools.take(state, "unhealthy", _words_of(unwanted), cancelled_by=unwanted.cancelled_by, **facts)
+def _go_back(tools: Tools, state: UpgradeState, unwanted: Cancellation, new_id: str | None) -> None:
+    tools.take(state, "unhealthy", _words_of(unwanted), CancelledByUser(unwanted.cancelled_by, new_id))
+
+
+def _given_up(deployment_id: str | None) -> NewGivenUp | None:
+    return None if deployment_id is None else NewGivenUp(deployment_id)
 
 
 def _ended(tools: Tools, state: UpgradeState) -> Next:
     unwanted = _return_wanted(tools)
     if unwanted is not None:  # a worker may have deployed, and died before it recorded the step
-        return Act(lambda: _go_back(tools, state, unwanted, new_deployment_id=tools.deployed_id()))
+        return Act(lambda: _go_back(tools, state, unwanted, tools.deployed_id()))
     return Act(partial(_deploy, tools, state))
 
 
 def _deploy(tools: Tools, state: UpgradeState) -> None:
-    is_warm = tools.upgrade.terms.warm and state.last.mode != "fresh"
-    target = tools.target(state.last.mode, state.last.rehearsal_id if is_warm else None)
+    is_warm = tools.upgrade.terms.warm and state.mode != "fresh"
+    target = tools.target(state.mode, state.rehearsal_id if is_warm else None)
     try:
         view = tools.patiently(state, CONFLICT_SECONDS, lambda: tools.deploy(target, tools.request_id("new")))
     except StreamStateError as error:
@@ -411,35 +436,32 @@ def _deploy(tools: Tools, state: UpgradeState) -> None:
             raise
         if isinstance(error, ConflictError) and waited_seconds < CONFLICT_SECONDS:
             raise
-        tools.take(state, "unhealthy", describe_error(error), new_deployment_id=tools.deployed_id())
+        tools.take(state, "unhealthy", describe_error(error), _given_up(tools.deployed_id()))
         return
-    tools.take(state, "started", new_deployment_id=view.deployment_id, snapshot_id=view.start.snapshot_id)
+    tools.take(state, "started", decision=NewDeployed(view.deployment_id, view.start.snapshot_id))
 
 
 def _started(tools: Tools, state: UpgradeState) -> Next:
     unwanted = _return_wanted(tools)
     if unwanted is not None:
-        return Act(partial(_go_back, tools, state, unwanted))
-    seen = tools.context.observer.observe(tools.stream_id, state.last.new_deployment_id)
+        return Act(partial(_go_back, tools, state, unwanted, state.new_deployment_id))
+    seen = tools.context.observer.observe(tools.stream_id, state.new_deployment_id)
     snapshot_id = seen.spec.start.snapshot_id
     handover = None if snapshot_id is None else tools.control.readable_manifest(snapshot_id)
     upgrade = tools.upgrade
-    if state.last.first_beats is None and has_begun(seen, handover):
+    if not state.has_begun and has_begun(seen, handover):
         seconds, downtimes = cost_until_now(
             tools.context.home, tools.stream_id, upgrade.old_deployment_id, upgrade.created_at
         )
-        facts: dict[str, Any] = {
-            "first_beats": beats_of(seen),
-            "not_running_seconds": seconds,
-            "downtimes": downtimes,
-        }
-        return Act(lambda: tools.take(state, "started", **facts))
+        begun = QueriesStarted(beats_of(seen), seconds, downtimes)
+        return Act(lambda: tools.take(state, "started", decision=begun))
     waited_seconds = tools.waited_seconds(state)
-    health = decide_health(seen, handover, tools.upgrade.terms, state.last.old_beats, waited_seconds)
+    health = decide_health(seen, handover, tools.upgrade.terms, state.old_beats, waited_seconds)
     if isinstance(health, Healthy):
         warnings = tuple(redacted(seen, text) for text in health.warnings)
         text = CAME_TO_ITS_END if seen.has_come_to_its_end else ""
-        return Act(lambda: finish(tools, state, "upgraded", text, warnings=warnings or None))
+        result = replace(state.result_so_far, warnings=warnings)
+        return Act(lambda: finish(tools, state, "upgraded", text, result))
     if isinstance(health, NotYet):
         text = redacted(seen, f"{health.text}; {describe(seen)}")
         return Wait(text, tools.pause_seconds(seen.spec), seen.handle)

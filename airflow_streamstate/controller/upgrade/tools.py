@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from airflow_streamstate.checkpoint.moved_sources import plain_moves
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
+from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState, rehearsal_ids_in
 from airflow_streamstate.controller.commands.orders import EndingVerb, Orders
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
@@ -30,7 +30,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
 from airflow_streamstate.protocol.terms.start import StartMode, StartTerms
 from airflow_streamstate.protocol.terms.upgrade import UpgradeMode
 from airflow_streamstate.protocol.terms.version import Version
-from airflow_streamstate.protocol.upgrades import Cancellation, Phase, Upgrade, UpgradeStep
+from airflow_streamstate.protocol.upgrades import Cancellation, Decision, Phase, Upgrade, UpgradeStep
 from airflow_streamstate.retry import Retry
 
 Result = TypeVar("Result")
@@ -139,7 +139,7 @@ class Tools:
         """The rehearsals of this upgrade, sorted; also one that no step names, because its worker died before it
         recorded the step."""
         steps = self.journal.steps(self.upgrade.upgrade_id)
-        named = {step.rehearsal_id for step in steps if step.rehearsal_id is not None}
+        named = rehearsal_ids_in(steps)
         begun = self.rehearsals.begun_by(self.stream_id, [self.request_id(what) for what in _REHEARSING])
         return sorted({*named, *begun})
 
@@ -254,7 +254,7 @@ class Tools:
         """The cancellation of this upgrade, or None."""
         return self.journal.cancellation(self.upgrade.upgrade_id)
 
-    def take(self, state: UpgradeState, phase: Phase, text: str = "", **facts: Any) -> None:
+    def take(self, state: UpgradeState, phase: Phase, text: str = "", decision: Decision | None = None) -> None:
         """Record the next step, unless another worker has recorded a step of the same number."""
         clock = self.context.clock
         self.journal.take(
@@ -267,7 +267,7 @@ class Tools:
                 taken_by=self.context.requested_by,
                 write_id=clock.new_uuid(),
                 text=" ".join(text.split())[:MAX_TEXT_CHARACTERS],
-                **facts,
+                decision=decision,
             )
         )
 

@@ -23,7 +23,7 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
 
     The driver that undoes a sink checks the sink's history itself, and refuses before it changes anything.
     """
-    new_id = state.last.new_deployment_id
+    new_id = state.new_deployment_id
     if new_id is None:
         return "it never ran"
     seen = tools.context.observer.observe(tools.stream_id, new_id)

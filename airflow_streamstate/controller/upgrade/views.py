@@ -18,7 +18,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.plan.remedies import remedy_in
 from airflow_streamstate.protocol.downtimes import Downtime, downtime_by_query, downtime_seconds
-from airflow_streamstate.protocol.upgrades import WAITS, AfterStop, Phase
+from airflow_streamstate.protocol.upgrades import AfterStop, DriverChoice, DriverLaunchedLater, DriverWaits, Phase
 
 UpgradeOutcome = Literal["upgraded", "given_up", "rolled_back", "refused", "failed"]
 """``given_up``: an upgrade whose old version is back; ``rolled_back``: a rollback that succeeded."""
@@ -99,13 +99,12 @@ class UpgradeView:
     @property
     def downtimes(self) -> tuple[Downtime, ...]:
         """From the last commit of one deployment to the first commit of the next, so far."""
-        return self.state.last.downtimes or ()
+        return self.state.downtimes
 
     @property
     def not_running_seconds(self) -> float | None:
         """How long no query of the stream ran during the upgrade; None while unknown."""
-        last = self.state.last
-        return last.gap_seconds if last.not_running_seconds is None else last.not_running_seconds
+        return self.state.not_running_seconds
 
     @property
     def is_what_was_asked(self) -> bool:
@@ -119,7 +118,7 @@ class UpgradeView:
     @property
     def after_refusal(self) -> str:
         """What a refusal leaves, as a clause: it does not run on where it did not run."""
-        return left_by_refusal(self.state.last.stream_state)
+        return left_by_refusal(self.state)
 
     @property
     def is_cancelled(self) -> bool:
@@ -130,22 +129,22 @@ class UpgradeView:
         """The error of an upgrade that did not end as requested; None where it did, or is under way."""
         if self.outcome is None or self.is_what_was_asked:
             return None
-        last = self.state.last
+        state = self.state
         facts: dict[str, object] = {
             "stream_id": self.stream_id,
             "upgrade_id": self.upgrade_id,
             "old_deployment_id": self.state.upgrade.old_deployment_id,
-            "new_deployment_id": last.new_deployment_id,
-            "returned_deployment_id": last.returned_deployment_id,
-            "verdict": last.verdict,
-            "reason": last.text,
+            "new_deployment_id": state.new_deployment_id,
+            "returned_deployment_id": state.returned_deployment_id,
+            "verdict": state.verdict,
+            "reason": state.text,
         }
         asked = self.state.upgrade.asked
         if self.outcome == "refused" and self.is_cancelled:
             again = "Request it again if it is wanted after all."
             return ConflictError(f"the {asked} was cancelled, and {self.after_refusal}", **facts, next_step=again)
         if self.outcome == "refused":
-            is_misfit = last.mode is None and last.verdict not in (None, "same")  # else a person rejected the plan
+            is_misfit = state.mode is None and state.verdict not in (None, "same")  # else a person rejected the plan
             kind = IncompatibleUpgradeError if is_misfit else ConflictError
             return kind(f"the {asked} was refused, and {self.after_refusal}", **facts, next_step=_after_refusal(self))
         if self.is_back and self.is_cancelled:
@@ -154,7 +153,7 @@ class UpgradeView:
                 **facts,
                 next_step=f"`streamstate status {self.stream_id}` shows it.",
             )
-        if self.is_back and last.new_deployment_id is None:
+        if self.is_back and state.new_deployment_id is None:
             return DeploymentFailedError(
                 "the new version was not started, and the old one is back", **facts, next_step=_after_refusal(self)
             )
@@ -162,7 +161,7 @@ class UpgradeView:
             return DeploymentFailedError(
                 "the new version did not become healthy, and the old one is back",
                 **facts,
-                next_step=f"`streamstate logs {self.stream_id} --deployment {last.new_deployment_id}` tells why.",
+                next_step=f"`streamstate logs {self.stream_id} --deployment {state.new_deployment_id}` tells why.",
             )
         return DeploymentFailedError(
             f"the {asked} could not be completed",
@@ -174,30 +173,30 @@ class UpgradeView:
         """``upgrade_id stream_id phase outcome mode old_deployment_id new_deployment_id returned_deployment_id way
         bad_batches begun_batches downtime_seconds downtime_by_query downtimes[] not_running_seconds verdict
         differences[] audit_ok cancelled_by reason driver warnings[] waits_for``."""
-        last = self.state.last
+        state = self.state
         return {
             "upgrade_id": self.upgrade_id,
             "stream_id": self.stream_id,
-            "phase": self.state.phase,
+            "phase": state.phase,
             "outcome": self.outcome,
-            "mode": last.mode,
-            "old_deployment_id": self.state.upgrade.old_deployment_id,
-            "new_deployment_id": last.new_deployment_id,
-            "returned_deployment_id": last.returned_deployment_id,
-            "way": last.way,
-            "bad_batches": {name: list(batches) for name, batches in (last.bad_batches or {}).items()},
-            "begun_batches": dict(last.begun_batches or {}),
+            "mode": state.mode,
+            "old_deployment_id": state.upgrade.old_deployment_id,
+            "new_deployment_id": state.new_deployment_id,
+            "returned_deployment_id": state.returned_deployment_id,
+            "way": state.way,
+            "bad_batches": {name: list(batches) for name, batches in state.bad_batches.items()},
+            "begun_batches": dict(state.begun_batches),
             "downtime_seconds": downtime_seconds(self.downtimes),
             "downtime_by_query": downtime_by_query(self.downtimes),
             "downtimes": [downtime_json(one) for one in self.downtimes],
             "not_running_seconds": self.not_running_seconds,
-            "verdict": last.verdict,
-            "differences": differences_of(last.report or {}),
-            "audit_ok": last.audit_ok,
-            "cancelled_by": last.cancelled_by,
-            "reason": last.text,
-            "driver": last.driver,
-            "warnings": list(last.warnings or ()),
+            "verdict": state.verdict,
+            "differences": differences_of(state.report),
+            "audit_ok": state.audit_ok,
+            "cancelled_by": state.cancelled_by,
+            "reason": state.text,
+            "driver": None if state.driver is None else _driver_text(state.driver),
+            "warnings": list(state.warnings),
             "waits_for": self.waits_for,
         }
 
@@ -205,12 +204,12 @@ class UpgradeView:
 def end_lines(view: UpgradeView) -> Iterator[str]:
     """How an upgrade ended, for a log: the outcome, and where they are known the plan's verdict, the mode and the
     downtime, one line each."""
-    last, text = view.state.last, view.state.last.text
+    state, text = view.state, view.state.text
     yield f"outcome: {view.outcome}{f': {text}' if text else ''}"
-    if last.verdict is not None:
-        yield f"plan: {last.verdict}"
-    if last.mode is not None:
-        yield f"mode: {last.mode}"
+    if state.verdict is not None:
+        yield f"plan: {state.verdict}"
+    if state.mode is not None:
+        yield f"mode: {state.mode}"
     downtime = downtime_words(view.downtimes)
     if downtime is not None:
         yield f"downtime: {downtime}"
@@ -259,16 +258,15 @@ class Telling:
 
 def _line_of(state: UpgradeState) -> str:
     """The step as a line; a reason that the caller shows at the end is shortened or left out."""
-    phase, text = state.phase, state.last.text
+    phase, text = state.phase, state.text
     is_rollback = state.upgrade.asked == "rollback"
     words = _WORDS_OF_A_ROLLBACK.get(phase, WORDS[phase]) if is_rollback else WORDS[phase]
-    driver = state.last.driver
-    if phase == "trying" and state.last.is_decided:
+    if phase == "trying" and state.is_way_decided:
         words = "the old version's driver comes up beside the given-up version"
-    elif phase == "returning" and driver:
-        words = f"{words}, and {'a driver waits' if driver == WAITS else f'no driver waits: {driver}'}"
+    elif phase == "returning":
+        words = f"{words}{_with_driver(state.driver)}"
     if phase == "refused":
-        words = left_by_refusal(state.last.stream_state)
+        words = left_by_refusal(state)
     if phase == "rehearsing" and not state.upgrade.terms.rehearse:
         words = "the plans of the new version are compared, no batch is run"
     if state.is_over:
@@ -279,9 +277,24 @@ def _line_of(state: UpgradeState) -> str:
     return f"{state.phase_for_people}: {words}{f': {text}' if text else ''}"
 
 
-def left_by_refusal(stream_state: str | None) -> str:
+def _with_driver(driver: DriverChoice | None) -> str:
+    match driver:
+        case DriverWaits():
+            return ", and a driver waits"
+        case DriverLaunchedLater(why) if why:
+            return f", and no driver waits: {why}"
+    return ""
+
+
+def _driver_text(driver: DriverChoice) -> str:
+    """``waits``, or why none does."""
+    return "waits" if isinstance(driver, DriverWaits) else driver.why
+
+
+def left_by_refusal(state: UpgradeState) -> str:
     """What a refusal leaves, by the state of the stream after it."""
-    if not stream_state:
+    stream_state = None if state.result is None else state.result.stream_state
+    if stream_state is None:
         return "nothing was changed"
     return "the stream runs on as before" if stream_state in ALIVE else f"the stream is {stream_state} as before"
 
@@ -297,10 +310,10 @@ def differences_of(report: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def _after_refusal(view: UpgradeView) -> str:
-    words = remedy_in(view.state.last.report or {})
+    words = remedy_in(view.state.report)
     if words:
         return words
-    if (view.state.last.report or {}).get("outcome") == "failed":
+    if view.state.report.get("outcome") == "failed":
         plan = f"`streamstate plan {view.stream_id}` with the same options shows its traceback and the end of its log."
         return f"Fix it, and upgrade again; {plan}"
     return f"Fix what the reason names, and request the {view.state.upgrade.asked} again."

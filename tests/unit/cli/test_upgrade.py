@@ -151,7 +151,7 @@ def test_restart_needs_no_change(desk: Desk) -> None:
     assert (wanted.application, wanted.arguments, wanted.conf) == (before.application, before.arguments, before.conf)
     assert answer.status == 3
     state = journal.need_state(upgrade_id)
-    assert (state.phase, state.last.mode, state.last.new_deployment_id) == ("started", "restore", "d-0002")
+    assert (state.phase, state.mode, state.new_deployment_id) == ("started", "restore", "d-0002")
 
 
 def test_a_stream_that_never_was_is_told(desk: Desk) -> None:

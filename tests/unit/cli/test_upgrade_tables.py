@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.cli import upgrade
-from airflow_streamstate.control.upgrades import state_of
 from airflow_streamstate.controller.upgrade.views import UpgradeView
-from airflow_streamstate.protocol.upgrades import OVER, Phase, Upgrade, UpgradeStep
+from airflow_streamstate.protocol.upgrades import OVER, Phase, Upgrade
 from support.asked_upgrades import of_kind
-from support.examples import AT, example
+from support.examples import example
 from support.shell import printed
+from support.upgrade_steps import state_with
 
 UPGRADE = example(Upgrade)
 assert isinstance(UPGRADE, Upgrade)
@@ -20,8 +20,7 @@ assert isinstance(UPGRADE, Upgrade)
 
 def view(phase: Phase, asked: str = "upgrade", **facts: Any) -> UpgradeView:
     """An upgrade whose last step is this."""
-    step = UpgradeStep("orders", UPGRADE.upgrade_id, 1, phase, AT, "tests", "w-1", **facts)
-    return UpgradeView(state_of(of_kind(UPGRADE, asked), [step]))
+    return UpgradeView(state_with(of_kind(UPGRADE, asked), phase, **facts))
 
 
 def test_what_begins_is_named() -> None:

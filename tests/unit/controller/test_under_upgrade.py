@@ -110,9 +110,9 @@ def test_an_upgrade_whose_task_is_gone_before_the_stop_holds_nothing_up(upgraded
     assert upgraded.held_by() == second.upgrade_id
     ended = upgraded.upgrades.view(STREAM, first.upgrade_id)
     assert ended.outcome == "refused"
-    assert ABANDONED in ended.state.last.text
-    assert "nothing has happened to the stream" in ended.state.last.text
-    rehearsal_id = f"rehearsals/{UpgradeJournal(upgraded.stage.control).state(first.upgrade_id).last.rehearsal_id}"  # type: ignore[union-attr]
+    assert ABANDONED in ended.state.text
+    assert "nothing has happened to the stream" in ended.state.text
+    rehearsal_id = f"rehearsals/{UpgradeJournal(upgraded.stage.control).state(first.upgrade_id).rehearsal_id}"  # type: ignore[union-attr]
     left = {info.key.rpartition("/")[2] for info in upgraded.stage.store.list_objects(f"{STREAM}/{rehearsal_id}/")}
     assert left <= {"rehearsal.json", "verdict.json"}
 
@@ -242,7 +242,7 @@ def test_a_driver_that_a_late_worker_launched_is_ended_by_it(
     view = upgraded.upgrades.begin(upgraded.request(), "up-1", lease_seconds=LEASE_SECONDS)
     slow_begin(upgraded, monkeypatch, ACT_SECONDS + 1, lambda: upgraded.begin("up-2"))
     ended = upgraded.advance(view)
-    assert (ended.outcome, ended.state.last.rehearsal_id) == ("refused", None)
+    assert (ended.outcome, ended.state.rehearsal_id) == ("refused", None)
     (launched,) = [key for key in upgraded.stage.launcher.states if key.startswith("r-")]
     assert upgraded.stage.launcher.states[launched] == "gone"
 

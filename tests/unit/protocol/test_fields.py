@@ -33,7 +33,7 @@ ODD: list[tuple[str, str, object]] = [
     ("StreamRegister", "upgrade_id", "latest"),
     ("UpgradeLease", "until_at", "9999-12-31T23:59:59.999Z"),
     ("UpgradeLease", "seconds", 1e300),
-    ("UpgradeStep", "verdict", "splendid"),
+    ("UpgradeStep", "decision", {"kind": "Splendid"}),
     ("SkipRequest", "query_name", ""),
     ("QueryStarted", "query_name", "x" * 300),
     ("SnapshotManifest", "queries", {"": {}}),

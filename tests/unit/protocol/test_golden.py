@@ -6,22 +6,30 @@ before is read; its file is then recorded again: ``PYTHONPATH=tests:. python tes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from airflow_streamstate.protocol.codec import Message, from_bytes, to_bytes
-from support.examples import EXAMPLES
+from airflow_streamstate.protocol.upgrades import Decision, UpgradeStep
+from support.examples import DECISIONS, EXAMPLES, example
 from support.messages import KINDS
 
 FOLDER = Path(__file__).parents[2] / "golden" / "messages"
+STEP = example(UpgradeStep)
+assert isinstance(STEP, UpgradeStep)
+STEPS = [replace(STEP, decision=decision) for decision in DECISIONS]
+ALL = (*EXAMPLES, *STEPS)
 
 
 def golden_of(value: Message) -> Path:
-    return FOLDER / f"{value.kind}.json"
+    more = f"-{type(value.decision).__name__}" if isinstance(value, UpgradeStep) and value is not STEP else ""
+    return FOLDER / f"{value.kind}{more}.json"
 
 
-@pytest.mark.parametrize("value", EXAMPLES, ids=lambda value: value.kind)
+@pytest.mark.parametrize("value", ALL, ids=lambda value: golden_of(value).stem)
 def test_a_message_is_written_and_read_as_recorded(value: Message) -> None:
     """Byte for byte, and back (Law 7)."""
     body = golden_of(value).read_bytes()
@@ -30,11 +38,12 @@ def test_a_message_is_written_and_read_as_recorded(value: Message) -> None:
 
 
 def test_every_kind_has_one_example_and_one_golden_file() -> None:
-    """A kind that is registered and not recorded could change unseen."""
+    """A kind that is registered and not recorded could change unseen; so could what a step of an upgrade decides."""
     assert sorted(value.kind for value in EXAMPLES) == sorted(KINDS)
-    assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(KINDS)
+    assert [type(decision) for decision in DECISIONS] == list(get_args(Decision))
+    assert sorted(FOLDER.iterdir()) == sorted(map(golden_of, ALL))
 
 
 if __name__ == "__main__":
-    for value in EXAMPLES:
+    for value in ALL:
         golden_of(value).write_bytes(to_bytes(value))

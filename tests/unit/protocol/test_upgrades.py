@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import get_args
 
 import pytest
@@ -15,6 +16,8 @@ from airflow_streamstate.protocol.upgrades import (
     OVER,
     Approval,
     Cancellation,
+    Decision,
+    DriverChoice,
     Phase,
     Upgrade,
     UpgradeStep,
@@ -39,7 +42,8 @@ def test_no_other_mode_is_understood(mode: object) -> None:
     ("kind", "field", "value"),
     [
         (UpgradeStep, "phase", "half-way"),
-        (UpgradeStep, "way", "backward"),
+        (UpgradeStep, "decision", {"kind": "HalfWay"}),
+        (UpgradeStep, "decision", {"rehearsal_id": "r-0b8e3c525f0e-0001"}),
         (Cancellation, "after_stop", "leave"),
         (Approval, "is_approved", "perhaps"),
         (Upgrade, "if_abandoned", "leave"),
@@ -90,3 +94,31 @@ def test_a_phase_is_over_or_before_the_stop_or_neither() -> None:
     """None is both, and each is a phase."""
     assert OVER.isdisjoint(BEFORE_THE_STOP)
     assert set(get_args(Phase)) > OVER | BEFORE_THE_STOP
+
+
+@pytest.mark.parametrize("kind", [*get_args(Decision), *get_args(DriverChoice)])
+def test_a_decision_is_whole_and_never_changed(kind: type) -> None:
+    """Each field has to be given, so that none keeps a value of an earlier step unseen."""
+    assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    for field in dataclasses.fields(kind):
+        assert (field.default, field.default_factory) == (dataclasses.MISSING, dataclasses.MISSING), field.name
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {"kind": "Returning", "way": "undo"},
+        {"kind": "Returning", "way": "undo", "driver": None},
+        {"kind": "Returning", "way": "undo", "driver": "waits"},
+        {"kind": "Returning", "way": "undo", "driver": {"kind": "DriverDreams", "why": ""}},
+        {"kind": "Returning", "way": "undo", "driver": {"kind": "NewGivenUp", "deployment_id": "d-0004"}},
+        {"kind": ["Returning"]},
+        "Returning",
+        [],
+    ],
+)
+def test_a_decision_that_is_not_whole_is_malformed(decision: object) -> None:
+    """Nothing is filled in for what is missing (Law 7)."""
+    raw = {**to_json(example(UpgradeStep)), "decision": decision}
+    with pytest.raises(MalformedMessageError, match=r"driver|decision"):
+        from_json(raw, key="k", expected=UpgradeStep)

@@ -15,7 +15,15 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, Waiting
-from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
+from airflow_streamstate.protocol.upgrades import (
+    Decision,
+    NewDeployed,
+    OldEnded,
+    OldReturned,
+    Phase,
+    Upgrade,
+    UpgradeStep,
+)
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_upgrades import on_return
 from support.examples import AT, example
@@ -147,23 +155,24 @@ def test_the_last_known_good_version_can_be_brought_back(
 # upgrades
 
 
-def upgrade(control: StreamControl, *phases: Phase, upgrade_id: str = "u-0b8e3c525f0e", **facts: object) -> None:
-    """An upgrade of d-0001 that went through these phases; the last step says the facts."""
-    asked, step = example(Upgrade), example(UpgradeStep)
+def upgrade(
+    control: StreamControl, *phases: Phase, upgrade_id: str = "u-0b8e3c525f0e", decision: Decision | None = None
+) -> None:
+    """An upgrade of d-0001 that went through these phases; the last step has this decision."""
+    asked = example(Upgrade)
     assert isinstance(asked, Upgrade)
-    assert isinstance(step, UpgradeStep)
     journal = UpgradeJournal(control)
     asked = on_return(replace(asked, upgrade_id=upgrade_id, old_deployment_id="d-0001"), snapshot_id="s-asked")
     journal.create(asked)
     silent = UpgradeStep(STREAM, upgrade_id, 1, "begun", AT, "tests", "w")
     for number, phase in enumerate(phases, 1):
-        said = facts if number == len(phases) else {}
-        journal.take(replace(silent, number=number, phase=phase, **said))  # type: ignore[arg-type]
+        is_last = number == len(phases)
+        journal.take(replace(silent, number=number, phase=phase, decision=decision if is_last else None))
 
 
 def test_an_upgrade_that_is_not_over_can_go_back(control: StreamControl) -> None:
     """To the handover, to what was asked for, and to each version that it is about; nothing else moves meanwhile."""
-    upgrade(control, "rehearsing", "started", snapshot_id="s-handover", new_deployment_id="d-0002")
+    upgrade(control, "rehearsing", "started", decision=NewDeployed("d-0002", "s-handover"))
     found = needs(control, manifest(1), manifest(2))
     assert found.is_moving
     assert found.deployments == {"d-0001", "d-0002", "d-0003", "d-0004"}
@@ -172,13 +181,13 @@ def test_an_upgrade_that_is_not_over_can_go_back(control: StreamControl) -> None
     assert found.snapshots[stopped(1)] == ("the last stopped one of a deployment of upgrade u-0b8e3c525f0e, d-0001")
     returned = StreamControl(MemoryStore(), STREAM, FakeClock())
     begin(returned, "d-0004", None, None)
-    upgrade(returned, "returning", returned_deployment_id="d-0002")
+    upgrade(returned, "returning", decision=OldReturned("d-0002", {}, {}))
     assert needs(returned).deployments == {"d-0001", "d-0002", "d-0004"}
 
 
 def test_an_upgrade_that_is_over_needs_nothing_more(control: StreamControl) -> None:
     """However many there were; one that is not among them counts all the same."""
-    upgrade(control, "rehearsing", "refused", snapshot_id="s-handover")
+    upgrade(control, "rehearsing", "refused", decision=OldEnded("s-handover"))
     assert not needs(control).is_moving
     assert needs(control).deployments == {"d-0003", "d-0004"}
     upgrade(control, "rehearsing", upgrade_id=OTHER)

@@ -67,7 +67,7 @@ def test_an_approval_that_was_written_past_the_verb_is_refused(upgraded: Upgrade
     UpgradeJournal(upgraded.stage.control).approve(approval)
     view = upgraded.upgrades.advance(STREAM, upgrade_id)
     assert view.outcome == "refused"
-    assert view.state.last.text == "ada has asked for this upgrade, and another person has to approve it"
+    assert view.state.text == "ada has asked for this upgrade, and another person has to approve it"
     assert "stopping" not in upgraded.phases(view)
 
 

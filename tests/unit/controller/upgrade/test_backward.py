@@ -65,7 +65,7 @@ def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeSta
     assert start.snapshot_id == (rehearsal_id if way == "forward" else "d-0001-stopped-000001")
     assert runs_the_old_code(upgraded, rehearsal_id)
     view = upgraded.rehearsed(view, waits=True)
-    assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returning", way, "waits")
+    assert (view.state.phase, view.state.way, view.to_json()["driver"]) == ("returning", way, "waits")
     assert orders(upgraded) == 1
     assert any("comes up beside the given-up version" in line for line in upgraded.told)
     assert any("the new version ends, and a driver waits" in line for line in upgraded.told)
@@ -85,11 +85,11 @@ def with_a_driver_for_the_way_back(upgraded: UpgradeStage) -> tuple[UpgradeView,
     view = upgraded.begin(warm=True, warm_return=True)
     upgraded.advance(view)
     view = upgraded.rehearsed(view, waits=True)
-    standby_id = str(view.state.last.standby_rehearsal_id)
+    standby_id = str(view.state.standby_id)
     assert (view.state.phase, orders(upgraded, "d-0001")) == ("waiting", 0)
     assert runs_the_old_code(upgraded, standby_id)
     view = upgraded.rehearsed(view, waits=True, rehearsal_id=standby_id)
-    assert (view.state.phase, view.state.last.driver) == ("stopping", "waits")
+    assert (view.state.phase, view.to_json()["driver"]) == ("stopping", "waits")
     assert "the new driver waits; a driver of the old version waits for the way back" in upgraded.texts(view)
     upgraded.stops()
     return upgraded.advance(view), standby_id
@@ -116,7 +116,7 @@ def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
         upgraded.stops("d-0002")
     rehearsals = len(upgraded.stage.control.rehearsal_ids())
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returned", "handover", "waits")
+    assert (view.state.phase, view.state.way, view.to_json()["driver"]) == ("returned", "handover", "waits")
     assert upgraded.is_warm("d-0003", standby_id)
     assert len(upgraded.stage.control.rehearsal_ids()) == rehearsals
     upgraded.new_runs(5, "d-0003")
@@ -138,10 +138,10 @@ def test_a_driver_that_was_kept_ready_goes_on_with_a_batch_that_was_only_planned
     fails_warm(upgraded, view)
     view = upgraded.advance(view)
     if left == "planned":
-        assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returned", "forward", "waits")
+        assert (view.state.phase, view.state.way, view.to_json()["driver"]) == ("returned", "forward", "waits")
         assert upgraded.is_warm("d-0003", standby_id)
     else:
-        assert (view.state.phase, view.state.last.is_decided) == ("trying", False)
+        assert (view.state.phase, view.state.is_way_decided) == ("trying", False)
 
 
 def test_a_driver_that_was_kept_ready_also_goes_back_to_the_handover(upgraded: UpgradeStage) -> None:
@@ -151,9 +151,9 @@ def test_a_driver_that_was_kept_ready_also_goes_back_to_the_handover(upgraded: U
     upgraded.new_runs(5)
     fails_warm(upgraded, view)
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.is_decided) == ("trying", False)
+    assert (view.state.phase, view.state.is_way_decided) == ("trying", False)
     view = upgraded.rehearsed(view, refused=True)
-    assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returned", "undo", "waits")
+    assert (view.state.phase, view.state.way, view.to_json()["driver"]) == ("returned", "undo", "waits")
     assert upgraded.is_warm("d-0003", standby_id)
 
 
@@ -168,7 +168,7 @@ def test_where_the_standby_is_refused_the_old_code_is_rehearsed_on_what_was_left
     view = upgraded.advance(view)
     texts = upgraded.texts(view)
     assert any("boom; not by the driver that was kept ready: no such file on this machine" in text for text in texts)
-    assert view.state.last.standby_rehearsal_id == ""
+    assert view.state.standby_id is None
 
 
 @pytest.mark.parametrize("strike", ["fresh", "store is away"])
@@ -210,13 +210,13 @@ def test_an_upgrade_goes_on_without_a_driver_for_the_way_back(upgraded: UpgradeS
     if strike == "cannot be launched":
         upgraded.stage.launcher.refusal = InvalidRequestError("no more drivers on this machine")
     view = upgraded.rehearsed(view, waits=True)
-    standby_id = str(view.state.last.standby_rehearsal_id)
+    standby_id = str(view.state.standby_id)
     if strike == "ends":
         upgraded.stage.launcher.states[launch_key_for(standby_id, 1)] = "exited"
         view = upgraded.advance(view)
     elif strike == "not accepted":
         view = upgraded.rehearsed(view, refused=True, rehearsal_id=standby_id)
-    assert (view.state.phase, view.state.last.driver) == ("stopping", "waits")
+    assert (view.state.phase, view.to_json()["driver"]) == ("stopping", "waits")
     assert any("for the way back" in text and "no driver" in text for text in upgraded.texts(view))
     upgraded.stops()
     view = upgraded.advance(view)
@@ -240,7 +240,7 @@ def test_where_no_old_driver_waits_the_way_back_is_cold_and_says_why(
 ) -> None:
     """There is no room for two, it does not come up, or the bad version ends by itself: the way back goes on."""
     view = given_up_alive(upgraded, 3)
-    assert (view.state.phase, view.state.last.way) == ("trying", "handover")
+    assert (view.state.phase, view.state.way) == ("trying", "handover")
     if strike == "no room":
         upgraded.stage.launcher.states[f"{upgraded.rehearsal(view).rehearsal_id}-a0001"] = "exited"
     elif strike == "never there":
@@ -250,7 +250,7 @@ def test_where_no_old_driver_waits_the_way_back_is_cold_and_says_why(
     else:
         upgraded.fails()
     view = upgraded.advance(view)
-    assert reason in (view.state.last.driver or "")
+    assert reason in (view.to_json()["driver"] or "")
     assert any(f"no driver waits: {reason}" in line for line in upgraded.told)
     if view.state.phase == "returning":
         upgraded.stops("d-0002")
@@ -269,8 +269,8 @@ def test_where_the_old_driver_cannot_be_launched_beside_the_bad_one_the_way_back
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     upgraded.stage.launcher.complaint = InvalidRequestError("no more drivers on this machine")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way, orders(upgraded)) == ("returning", "handover", 1)
-    assert "no more drivers" in (view.state.last.driver or "")
+    assert (view.state.phase, view.state.way, orders(upgraded)) == ("returning", "handover", 1)
+    assert "no more drivers" in (view.to_json()["driver"] or "")
 
 
 def test_a_driver_that_waits_for_a_way_that_is_not_taken_is_ended(upgraded: UpgradeStage) -> None:
@@ -283,10 +283,10 @@ def test_a_driver_that_waits_for_a_way_that_is_not_taken_is_ended(upgraded: Upgr
     upgraded.stage.run_batches(5, deployment_id="d-0002")
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.is_decided) == ("trying", False)
+    assert (view.state.phase, view.state.is_way_decided) == ("trying", False)
     assert upgraded.stage.launcher.states[f"{waiting}-a0001"] == "gone"
     view = upgraded.rehearsed(view, waits=True)
-    assert (view.state.phase, view.state.last.way) == ("returned", "forward")
+    assert (view.state.phase, view.state.way) == ("returned", "forward")
     assert upgraded.is_warm("d-0003", upgraded.rehearsal(view).rehearsal_id)
 
 
@@ -299,7 +299,7 @@ def test_a_batch_that_the_bad_version_only_began_is_not_called_its_own(upgraded:
     plan_stateful(upgraded.stage.checkpoint("counts", "d-0002"), last + 1)
     upgraded.fails()
     view = upgraded.rehearsed(upgraded.advance(view))
-    assert (view.state.phase, view.state.last.way) == ("returned", "forward")
+    assert (view.state.phase, view.state.way) == ("returned", "forward")
     upgraded.new_runs(last + 1, "d-0003")
     view = upgraded.advance(view)
     assert view.outcome == "given_up"
@@ -317,7 +317,7 @@ def test_what_was_begun_and_taken_out_of_the_sink_is_still_only_begun(upgraded: 
     plan_stateful(upgraded.stage.checkpoint("counts", "d-0002"), 4)
     upgraded.fails()
     view = upgraded.rehearsed(upgraded.advance(view), refused=True)
-    assert (view.state.phase, view.state.last.way) == ("returned", "undo")
+    assert (view.state.phase, view.state.way) == ("returned", "undo")
     upgraded.stage.come_to_life("d-0003", queries=("counts",))
     upgraded.stage.say(
         Undone, "d-0003", query_name="counts", sink="/out", means="undo", to_batch_id=3, first_batch_id=4,
@@ -325,7 +325,7 @@ def test_what_was_begun_and_taken_out_of_the_sink_is_still_only_begun(upgraded: 
     )  # fmt: skip
     upgraded.new_runs(5, "d-0003")
     view = upgraded.advance(view)
-    assert (view.outcome, view.state.last.bad_batches, view.state.last.begun_batches) == (
+    assert (view.outcome, view.state.bad_batches, view.state.begun_batches) == (
         "given_up", {}, {"counts": 4},
     )  # fmt: skip
 
@@ -336,10 +336,10 @@ def test_where_the_old_code_cannot_read_it_nothing_is_touched(upgraded: UpgradeS
     before = upgraded.outside()
     view = upgraded.rehearsed(view, refused=True)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert view.state.last.text.startswith("no way back is exact, so the stream was not changed: ")
-    assert "STATE_STORE_VALUE_SCHEMA" in view.state.last.text
-    assert "cannot be undone" in view.state.last.text
-    assert "the new version was given up: it is failed: ValueError: boom" in view.state.last.text
+    assert view.state.text.startswith("no way back is exact, so the stream was not changed: ")
+    assert "STATE_STORE_VALUE_SCHEMA" in view.state.text
+    assert "cannot be undone" in view.state.text
+    assert "the new version was given up: it is failed: ValueError: boom" in view.state.text
     assert upgraded.outside() == before
 
 
@@ -389,7 +389,7 @@ def test_a_driver_that_cannot_be_killed_fails_the_upgrade(upgraded: UpgradeStage
     upgraded.beats(4)
     view = upgraded.advance(view)
     assert view.outcome == "failed"
-    assert "cannot be ended" in view.state.last.text
+    assert "cannot be ended" in view.state.text
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -399,22 +399,22 @@ def test_a_batch_that_runs_while_the_old_driver_comes_up_turns_the_handover_into
     """It is found before the bad version is stopped, which then runs on while the old code is rehearsed once more."""
     upgraded.sink = FILES
     view = given_up_alive(upgraded, 3)
-    assert (view.state.phase, view.state.last.way) == ("trying", "handover")
+    assert (view.state.phase, view.state.way) == ("trying", "handover")
     first_id = upgraded.rehearsal(view).rehearsal_id
     upgraded.new_runs(5)
     view = upgraded.rehearsed(view, waits=True) if waits else upgraded.advance(view)
-    assert (view.state.phase, view.state.last.is_decided, orders(upgraded)) == ("trying", False, 0)
+    assert (view.state.phase, view.state.is_way_decided, orders(upgraded)) == ("trying", False, 0)
     assert upgraded.stage.launcher.states[launch_key_for(first_id, 1)] == "gone"
     assert upgraded.rehearsal(view).rehearsal_id != first_id
     assert upgraded.stage.controller.status(STREAM).state == "running"
     view = upgraded.rehearsed(view, waits=True)
-    assert (view.state.phase, view.state.last.way, view.state.last.driver) == ("returning", "forward", "waits")
+    assert (view.state.phase, view.state.way, view.to_json()["driver"]) == ("returning", "forward", "waits")
     upgraded.stops("d-0002")
     upgraded.advance(view)
     upgraded.new_runs(7, "d-0003")
     view = upgraded.advance(view)
     assert view.outcome == "given_up"
-    assert "cancelled by tests; it has run a batch while the old driver came up" in view.state.last.text
+    assert "cancelled by tests; it has run a batch while the old driver came up" in view.state.text
 
 
 def test_a_log_that_does_not_answer_while_the_old_driver_comes_up_holds_nothing_up(
@@ -428,7 +428,7 @@ def test_a_log_that_does_not_answer_while_the_old_driver_comes_up_holds_nothing_
 
     monkeypatch.setattr(backward, "has_run_batches", silent)
     view = upgraded.rehearsed(view, waits=True)
-    assert (view.state.phase, view.state.last.way, orders(upgraded)) == ("returning", "handover", 1)
+    assert (view.state.phase, view.state.way, orders(upgraded)) == ("returning", "handover", 1)
 
 
 def test_the_patience_of_a_second_way_back_is_its_own(upgraded: UpgradeStage) -> None:
@@ -458,14 +458,14 @@ def test_a_drained_old_version_is_deployed_anew(upgraded: UpgradeStage) -> None:
     upgraded.drains()
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "resume")
+    assert (view.state.phase, view.state.way) == ("returned", "resume")
     start = upgraded.stage.spec("d-0002").start
     assert (start.mode, start.snapshot_id) == ("seed", "d-0001-drained-000001")
     assert runs_the_old_code(upgraded, "d-0002")
     key = max(info.key for info in upgraded.stage.store.list_objects(f"{STREAM}/upgrades/{view.upgrade_id}/steps/"))
     upgraded.stage.store.delete(key)
     again = upgraded.advance(view)
-    assert (again.state.phase, again.state.last.returned_deployment_id) == ("returned", "d-0002")
+    assert (again.state.phase, again.state.returned_deployment_id) == ("returned", "d-0002")
     assert upgraded.stage.control.deployment_ids() == ["d-0001", "d-0002"]
 
 
@@ -477,15 +477,15 @@ def test_a_drain_that_leaves_state_is_undone(upgraded: UpgradeStage) -> None:
     view = upgraded.to_ready(mode="drain")
     upgraded.drains(state_rows_left=7)
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "undo")
-    assert view.state.last.bad_batches == {"counts": (4, 4)}
+    assert (view.state.phase, view.state.way) == ("returned", "undo")
+    assert view.state.bad_batches == {"counts": (4, 4)}
     start = upgraded.stage.spec("d-0002").start
     assert (start.mode, start.snapshot_id, start.undoes) == ("restore", "d-0001-pre-drain-000001", "d-0001")
     assert runs_the_old_code(upgraded, "d-0002")
     upgraded.new_runs(6, "d-0002")
     view = upgraded.advance(view)
     assert view.outcome == "given_up"
-    assert view.state.last.text.count("could not flush all state") == 1
+    assert view.state.text.count("could not flush all state") == 1
 
 
 def test_a_drain_that_leaves_state_and_cannot_be_undone_fails(upgraded: UpgradeStage) -> None:
@@ -496,9 +496,9 @@ def test_a_drain_that_leaves_state_and_cannot_be_undone_fails(upgraded: UpgradeS
     before = upgraded.outside()
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert "--allow-state-loss" in view.state.last.text
-    assert "rollback" in view.state.last.text
-    assert "cannot be undone" in view.state.last.text
+    assert "--allow-state-loss" in view.state.text
+    assert "rollback" in view.state.text
+    assert "cannot be undone" in view.state.text
     assert upgraded.outside() == before
 
 
@@ -513,7 +513,7 @@ def test_an_old_version_that_comes_back_and_dies_is_started_once_more(upgraded: 
     upgraded.fails("d-0003", 2)
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert "the old version is back, and is not healthy" in view.state.last.text
+    assert "the old version is back, and is not healthy" in view.state.text
 
 
 def test_an_old_version_that_does_not_come_to_life_is_told_in_time(upgraded: UpgradeStage) -> None:
@@ -524,7 +524,7 @@ def test_an_old_version_that_does_not_come_to_life_is_told_in_time(upgraded: Upg
     upgraded.stage.clock.advance(120.0)
     view = upgraded.advance(view)
     assert view.outcome == "failed"
-    assert "is not healthy yet" in view.state.last.text
+    assert "is not healthy yet" in view.state.text
 
 
 # rollbacks that are asked for
@@ -559,11 +559,11 @@ def test_law_14_what_the_old_code_cannot_read_is_undone_where_the_sink_can_be(up
     """Back to the handover, recorded as such: the driver undoes the sink before it runs a batch under an old id."""
     upgraded.sink = FILES
     view = upgraded.rehearsed(failed_after_batch_5(upgraded), refused=True)
-    assert (view.state.phase, view.state.last.way) == ("returned", "undo")
+    assert (view.state.phase, view.state.way) == ("returned", "undo")
     start = upgraded.stage.spec("d-0003").start
     assert (start.mode, start.snapshot_id, start.undoes) == ("restore", "d-0001-stopped-000001", "d-0002")
-    assert view.state.last.bad_batches == {"counts": (4, 5)}
-    assert "not forward" in view.state.last.text
+    assert view.state.bad_batches == {"counts": (4, 5)}
+    assert "not forward" in view.state.text
 
 
 def test_a_rollback_by_undo_rehearses_nothing(upgraded: UpgradeStage) -> None:
@@ -574,7 +574,7 @@ def test_a_rollback_by_undo_rehearses_nothing(upgraded: UpgradeStage) -> None:
     upgraded.advance(view)
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "undo")
+    assert (view.state.phase, view.state.way) == ("returned", "undo")
     start = upgraded.stage.spec("d-0003").start
     assert (start.snapshot_id, start.undoes, start.undo_command) == (
         "d-0001-stopped-000001", "d-0002", ("undo.sh", "--all"),
@@ -588,7 +588,7 @@ def test_law_5_a_version_that_began_with_nothing_and_ran_nothing_leaves_the_old_
     view = upgraded.to_started(mode="fresh")
     upgraded.fails()
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "handover")
+    assert (view.state.phase, view.state.way) == ("returned", "handover")
     start = upgraded.stage.spec("d-0003").start
     assert (start.mode, start.snapshot_id) == ("restore", "d-0001-stopped-000001")
 
@@ -600,7 +600,7 @@ def test_law_5_where_the_old_end_was_not_kept_it_is_said(upgraded: UpgradeStage)
     upgraded.fails()
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.stage.control.deployment_ids()) == ("failed", ["d-0001", "d-0002"])
-    assert "was not kept" in view.state.last.text
+    assert "was not kept" in view.state.text
 
 
 def test_a_controller_that_wakes_up_at_a_kill_ends_no_other_driver(upgraded: UpgradeStage) -> None:
@@ -635,12 +635,12 @@ def test_a_rehearsal_on_the_way_back_that_dies_is_tried_some_more_times(upgraded
     """MAX_REHEARSALS times; then the upgrade fails."""
     view = failed_after_batch_5(upgraded)
     for number in range(1, MAX_REHEARSALS):
-        rehearsal_id = view.state.last.rehearsal_id
+        rehearsal_id = view.state.rehearsal_id
         upgraded.stage.launcher.states[f"{rehearsal_id}-a0001"] = "gone"
         view = upgraded.advance(view)
         assert (view.state.phase, number) == ("trying", upgraded.steps(view).count("trying") - 1)
-        assert view.state.last.rehearsal_id != rehearsal_id
-    upgraded.stage.launcher.states[f"{view.state.last.rehearsal_id}-a0001"] = "gone"
+        assert view.state.rehearsal_id != rehearsal_id
+    upgraded.stage.launcher.states[f"{view.state.rehearsal_id}-a0001"] = "gone"
     assert upgraded.advance(view).outcome == "failed"
 
 
@@ -658,14 +658,14 @@ def test_an_old_version_whose_drain_is_only_finished_when_it_is_back_is_deployed
     stage.say(Stopped, snapshot_id=manifest.snapshot_id, queries={})
     stage.end()
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.returned_deployment_id) == ("returned", "d-0001")
+    assert (view.state.phase, view.state.returned_deployment_id) == ("returned", "d-0001")
     stage.come_to_life("d-0001", 2)
     stage.flush()
     drained = stage.keep("drained", attempt=2, state_rows_left=0)
     stage.say(Drained, attempt=2, command_id=command_id, command_number=1, snapshot_id=drained.snapshot_id, queries={})
     stage.end("d-0001", 2)
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.returned_deployment_id) == ("returned", "d-0002")
+    assert (view.state.phase, view.state.returned_deployment_id) == ("returned", "d-0002")
     start = stage.spec("d-0002").start
     assert (start.mode, start.snapshot_id) == ("seed", drained.snapshot_id)
     assert runs_the_old_code(upgraded, "d-0002")
@@ -683,11 +683,11 @@ def test_a_rollback_to_an_older_snapshot_runs_the_code_it_was_taken_of(upgraded:
     view = upgraded.begin_rollback(snapshot_id="d-0001-stopped-000001")
     assert view.state.upgrade.old_deployment_id == "d-0001"
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "undo")
+    assert (view.state.phase, view.state.way) == ("returned", "undo")
     spec = stage.spec("d-0003")
     assert (spec.start.snapshot_id, spec.start.undoes) == ("d-0001-stopped-000001", "d-0002")
     assert spec.version.application == stage.spec("d-0001").version.application
-    assert view.state.last.bad_batches == {}
+    assert view.state.bad_batches == {}
     stage.come_to_life("d-0003", queries=("counts",))
     stage.say(
         Undone, "d-0003", query_name="counts", sink="/out", means="undo", to_batch_id=3, first_batch_id=4,
@@ -695,7 +695,7 @@ def test_a_rollback_to_an_older_snapshot_runs_the_code_it_was_taken_of(upgraded:
     )  # fmt: skip
     upgraded.new_runs(7, "d-0003")
     view = upgraded.advance(view)
-    assert (view.outcome, view.state.last.bad_batches) == ("rolled_back", {"counts": (4, 6)})  # the sink had them
+    assert (view.outcome, view.state.bad_batches) == ("rolled_back", {"counts": (4, 6)})  # the sink had them
 
 
 def test_a_drain_that_was_a_mistake_is_taken_back_from_before_it(upgraded: UpgradeStage) -> None:
@@ -716,7 +716,7 @@ def test_a_drain_that_was_a_mistake_is_taken_back_from_before_it(upgraded: Upgra
     view = upgraded.advance(upgraded.begin_rollback(snapshot_id=kept.snapshot_id))
     start = stage.spec("d-0002").start
     assert (start.mode, start.snapshot_id, start.undoes) == ("restore", kept.snapshot_id, "d-0001")
-    assert view.state.last.bad_batches == {"counts": (flush_batch_id, flush_batch_id)}
+    assert view.state.bad_batches == {"counts": (flush_batch_id, flush_batch_id)}
     assert runs_the_old_code(upgraded, "d-0002")
 
 
@@ -745,7 +745,7 @@ def test_a_snapshot_of_which_nothing_can_be_built_is_not_gone_back_to(tmp_path: 
         stage.clock.advance(PATIENCE_SECONDS)
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert view.state.last.text.startswith("no way back is exact, so the stream was not changed: ")
+    assert view.state.text.startswith("no way back is exact, so the stream was not changed: ")
     assert stage.control.journal("d-0001").commands() == []
 
 
@@ -777,7 +777,7 @@ def test_the_old_code_keeps_its_snapshots_where_the_stream_keeps_them_now(tmp_pa
     view = upgraded.rehearsed(upgraded.advance(upgraded.begin_rollback(strategy="forward")))
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "forward")
+    assert (view.state.phase, view.state.way) == ("returned", "forward")
     assert stage.spec("d-0003").version.snapshots == str(tmp_path / "new")
 
 
@@ -801,8 +801,8 @@ def test_a_rollback_that_would_lose_input_is_refused_before_anything_is_stopped(
     wanted = {} if way == "handover" else {"strategy": way}
     view = upgraded.advance(upgraded.begin_rollback(warm=warm, **wanted))
     assert (view.outcome, orders(upgraded)) == ("failed", 0)
-    assert "cannot be read again" in view.state.last.text
-    assert "--accept-lost-input counts" in view.state.last.text
+    assert "cannot be read again" in view.state.text
+    assert "--accept-lost-input counts" in view.state.text
     assert upgraded.stage.controller.status(STREAM).state == "running"
 
 
@@ -828,7 +828,7 @@ def test_a_bad_version_that_began_with_nothing_is_not_stopped_for_a_way_back_tha
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
     assert (view.outcome, orders(upgraded)) == ("failed", 0)
-    assert "--accept-lost-input counts" in view.state.last.text
+    assert "--accept-lost-input counts" in view.state.text
 
 
 def test_a_batch_that_runs_while_it_is_ended_turns_the_handover_into_forward(upgraded: UpgradeStage) -> None:
@@ -838,14 +838,14 @@ def test_a_batch_that_runs_while_it_is_ended_turns_the_handover_into_forward(upg
     upgraded.stage.come_to_life("d-0002", queries=("counts",))
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returning", "handover")
+    assert (view.state.phase, view.state.way) == ("returning", "handover")
     keep_plan(upgraded.stage.control, "d-0002", "counts")
     upgraded.stage.run_batches(4, deployment_id="d-0002")
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
     assert view.state.phase == "trying"
     view = upgraded.rehearsed(view)
-    assert (view.state.last.way, view.state.last.bad_batches) == ("forward", {"counts": (4, 4)})
+    assert (view.state.way, view.state.bad_batches) == ("forward", {"counts": (4, 4)})
     assert upgraded.stage.spec("d-0003").start.snapshot_id == "d-0002-stopped-000001"
 
 
@@ -858,7 +858,7 @@ def test_a_way_back_over_an_altered_script_takes_no_number(upgraded: UpgradeStag
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
     assert view.state.phase == "failed"
-    assert "a pinned file is missing or altered" in view.state.last.text
+    assert "a pinned file is missing or altered" in view.state.text
     register = stage.control.need_register().value
     assert (register.deployment_id, register.fencing_token, register.intent) == ("d-0002", 2, None)
     assert stage.deploy("print('v3')\n").start.snapshot_id == "d-0002-stopped-000001"

@@ -33,7 +33,7 @@ def test_a_failed_upgrade_costs_what_the_audit_says(upgraded: UpgradeStage, bega
     if began:
         upgraded.new_runs(4)
         view = upgraded.advance(view)
-        assert view.state.last.not_running_seconds == 10.0
+        assert view.state.not_running_seconds == 10.0
         stage.clock.advance(100.0)
     upgraded.fails()
     stage.clock.advance(50.0)
@@ -48,9 +48,9 @@ def test_a_failed_upgrade_costs_what_the_audit_says(upgraded: UpgradeStage, bega
     assert view.outcome == "given_up"
     found = [one for one in lineage_of(stage.home, STREAM).not_running if one.until_at is not None]
     assert len(found) == (2 if began else 1)
-    assert view.state.last.not_running_seconds == 60.0
+    assert view.state.not_running_seconds == 60.0
     told, _ = cost_until_now(stage.home, STREAM, "d-0001", view.state.upgrade.created_at)
-    assert view.state.last.not_running_seconds == told
+    assert view.state.not_running_seconds == told
 
 
 def test_only_what_came_to_its_end_since_it_was_asked_for_counts() -> None:
@@ -130,7 +130,7 @@ def test_the_log_of_an_upgrade_ends_with_what_came_of_it(upgraded: UpgradeStage)
     """One line each: the outcome, the verdict, the mode, the downtime; of one that was refused what there is."""
     ended, now = upgraded.to_upgraded(), FakeClock().now()
     down = Downtime("counts", "d-0001", "d-0002", now, now + timedelta(seconds=7), 7.0)
-    known = replace(ended, state=replace(ended.state, last=replace(ended.state.last, downtimes=(down,))))
+    known = replace(ended, state=replace(ended.state, downtimes=(down,)))
     assert list(end_lines(known)) == ["outcome: upgraded", "plan: same", "mode: restore", "downtime: 7 s (counts)"]
     view = upgraded.begin("up-2", text="print('v3')\n")
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="finish", reason="not tonight")

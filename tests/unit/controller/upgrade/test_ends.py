@@ -23,7 +23,7 @@ def test_an_audit_that_is_not_answered_is_asked_again(upgraded: UpgradeStage, mo
 
     monkeypatch.setattr(ends, "lineage_of", silent)
     finish(tools, state, "failed")
-    assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.last.audit_ok is None
+    assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.audit_ok is None
     assert len(asked) == ends.AUDIT_TRIES
 
 
@@ -54,4 +54,4 @@ def test_only_an_end_after_the_stop_is_audited(upgraded: UpgradeStage, *, is_sta
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     finish(tools, state, "failed" if is_started else "refused", "no")
     found = upgraded.upgrades.view(STREAM, view.upgrade_id)
-    assert (found.state.last.audit_ok is not None, upgraded.held_by()) == (is_started, None)
+    assert (found.state.audit_ok is not None, upgraded.held_by()) == (is_started, None)

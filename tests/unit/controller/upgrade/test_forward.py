@@ -71,7 +71,7 @@ def test_a_version_that_the_rehearsal_refuses_changes_nothing(
     assert (rehearsal.seeds, set(rehearsal.refuses)) == ("never", {"hazardous", "needs-drain"})
     view = upgraded.rehearsed(view, *names, **facts)
     assert (view.outcome, upgraded.held_by(), upgraded.outside()) == ("refused", None, before)
-    assert reason in view.state.last.text
+    assert reason in view.state.text
     assert "refused, and the stream runs on" in str(view.as_error())
 
 
@@ -82,7 +82,7 @@ def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed
     rehearsal = upgraded.rehearsal(view)
     assert (rehearsal.seeds, rehearsal.refuses) == ("if_needed", ("hazardous",))
     view = upgraded.rehearsed(view, refused=True, seeded=SEEDED, waits=True)
-    assert (view.state.phase, view.state.last.mode) == ("stopping", "drain")
+    assert (view.state.phase, view.state.mode) == ("stopping", "drain")
     assert isinstance(upgraded.order(), DrainNotification)
     upgraded.drains()
     view = upgraded.advance(view)
@@ -104,9 +104,9 @@ def test_a_version_that_could_not_be_started_after_the_drain_is_refused_before_i
     bad = {"counts": RehearsedQuery("refused", "", 0.1, "another number of sources")}
     view = upgraded.rehearsed(view, refused=True, seeded=bad)
     assert view.outcome == "refused"
-    assert "STATE_STORE_VALUE_SCHEMA" in view.state.last.text
-    assert "after a drain the new version could not be started either" in view.state.last.text
-    assert "another number of sources" in view.state.last.text
+    assert "STATE_STORE_VALUE_SCHEMA" in view.state.text
+    assert "after a drain the new version could not be started either" in view.state.text
+    assert "another number of sources" in view.state.text
     assert upgraded.outside() == before
 
 
@@ -144,11 +144,11 @@ def test_a_dead_version_whose_flush_cannot_be_launched_is_given_up(
             upgraded.stage.clock.advance(CONFLICT_SECONDS)
             view = upgraded.advance(view)
             assert "unhealthy" in upgraded.phases(view)
-            assert "no such master" in view.state.last.text
+            assert "no such master" in view.state.text
             return
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "resume")
+    assert (view.state.phase, view.state.way) == ("returned", "resume")
     assert upgraded.stage.control.need_register().value.attempt == 2
 
 
@@ -164,7 +164,7 @@ def test_a_drain_that_the_old_version_rejects_is_a_refusal(upgraded: UpgradeStag
     upgraded.beats(3, "d-0001")
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("refused", None)
-    assert "would leave 7 rows" in view.state.last.text
+    assert "would leave 7 rows" in view.state.text
     register = upgraded.stage.control.need_register().value
     assert (register.deployment_id, register.attempt) == ("d-0001", 1)
 
@@ -182,7 +182,7 @@ def test_an_upgrade_waits_for_approval(upgraded: UpgradeStage, *, approves: bool
     if approves:
         assert view.state.phase == "stopping"
         return
-    assert (view.outcome, view.state.last.text) == ("refused", "tests rejected the plan: looked at it")
+    assert (view.outcome, view.state.text) == ("refused", "tests rejected the plan: looked at it")
     assert upgraded.outside() == before
     assert isinstance(view.as_error(), ConflictError)
 
@@ -204,8 +204,8 @@ def test_cancelled_before_the_stop_nothing_has_happened(
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop=after_stop, reason="not tonight")
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("refused", None)
-    assert view.state.last.text == "cancelled by tests: not tonight; the stream was not touched"
-    assert view.state.last.cancelled_by == "tests"
+    assert view.state.text == "cancelled by tests: not tonight; the stream was not touched"
+    assert view.state.cancelled_by == "tests"
     assert upgraded.told[-1] == "cancelled: the stream runs on as before"
     assert upgraded.outside() == before
     assert [key for key, state in upgraded.stage.launcher.states.items() if state == "running"] == ["d-0001-a0001"]
@@ -225,20 +225,20 @@ def test_cancelled_after_the_stop_it_is_rolled_back_where_that_is_asked(upgraded
         upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
     if phase == "started":
-        assert (view.state.phase, view.state.last.way) == ("returning", "handover")
+        assert (view.state.phase, view.state.way) == ("returning", "handover")
         upgraded.stage.launcher.states["d-0002-a0001"] = "gone"  # it dies of the order before it came to life
         view = upgraded.advance(view)
         upgraded.stage.come_to_life("d-0003", queries=("counts",))
     else:
-        assert (view.state.phase, view.state.last.way) == ("returned", "resume")
+        assert (view.state.phase, view.state.way) == ("returned", "resume")
         upgraded.stage.come_to_life("d-0001", 2, ("counts",))
     back = ("d-0003", 1) if phase == "started" else ("d-0001", 2)
-    assert view.state.last.returned_deployment_id == back[0]
+    assert view.state.returned_deployment_id == back[0]
     upgraded.beats(4, *back)
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("given_up", None)
     assert upgraded.stage.spec(back[0]).version.code_digest == upgraded.stage.spec("d-0001").version.code_digest
-    assert view.state.last.cancelled_by == "tests"
+    assert view.state.cancelled_by == "tests"
     assert not [line for line in upgraded.told if "unhealthy" in line]
 
 
@@ -261,7 +261,7 @@ def test_an_old_version_that_fails_instead_of_stopping_is_taken_over(upgraded: U
     view = upgraded.to_ready()
     upgraded.fails("d-0001")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.new_deployment_id) == ("started", "d-0002")
+    assert (view.state.phase, view.state.new_deployment_id) == ("started", "d-0002")
     assert upgraded.stage.spec("d-0002").start.mode == "restore"
 
 
@@ -270,7 +270,7 @@ def test_a_stream_that_was_stopped_before_is_upgraded_from_its_end(upgraded: Upg
     upgraded.stage.controller.stop(STREAM)
     upgraded.stops()
     view = upgraded.to_ready()
-    assert (view.state.phase, view.state.last.command_id) == ("started", None)
+    assert (view.state.phase, view.state.command_id) == ("started", None)
 
 
 def test_a_launch_that_is_refused_brings_the_old_version_back(upgraded: UpgradeStage) -> None:
@@ -279,8 +279,8 @@ def test_a_launch_that_is_refused_brings_the_old_version_back(upgraded: UpgradeS
     upgraded.stops()
     upgraded.stage.launcher.refusal = InvalidRequestError("there is no such queue", next_step="Name another.")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "handover")
-    assert view.state.last.bad_batches == {}
+    assert (view.state.phase, view.state.way) == ("returned", "handover")
+    assert view.state.bad_batches == {}
     start = upgraded.stage.spec("d-0003").start
     assert (start.mode, start.snapshot_id) == ("restore", "d-0001-stopped-000001")
 
@@ -298,7 +298,7 @@ def test_a_conflict_at_the_handover_is_waited_for_and_then_is_an_answer(upgraded
     assert upgraded.phases(view)[-1] == "returning"
     upgraded.stage.end()
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "resume")
+    assert (view.state.phase, view.state.way) == ("returned", "resume")
 
 
 def paced(read: int, least_before: int, least: int) -> tuple[SourceLag, ...]:
@@ -329,8 +329,8 @@ def test_a_version_that_is_only_slower_is_kept_with_both_rates(
     upgraded.beats(7, lags=paced(400, 500, 900))
     view = upgraded.advance(view)
     if outcome == "upgraded":
-        assert (view.outcome, view.state.last.text, view.as_error()) == ("upgraded", "", None)
-        assert says in (view.state.last.warnings or ("",))[0]
+        assert (view.outcome, view.state.text, view.as_error()) == ("upgraded", "", None)
+        assert says in (view.state.warnings or ("",))[0]
     else:
         assert "unhealthy" in upgraded.phases(view)
         steps = UpgradeJournal(upgraded.stage.control).steps(view.upgrade_id)
@@ -353,7 +353,7 @@ def test_where_the_place_of_the_handover_stays_silent_the_old_version_goes_on(tm
         upgraded.advance(view)
     stage.clock.advance(SILENCE_SECONDS)
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returned", "resume")
+    assert (view.state.phase, view.state.way) == ("returned", "resume")
     assert stage.seen().attempt == 2
 
 
@@ -364,7 +364,7 @@ def test_an_upgrade_that_would_lose_input_is_refused_before_the_stop(tmp_path: P
     before = upgraded.outside()
     view = upgraded.advance(upgraded.begin(rehearse=rehearse))
     assert view.outcome == "refused"
-    assert "--accept-lost-input counts" in view.state.last.text
+    assert "--accept-lost-input counts" in view.state.text
     assert upgraded.outside() == before
     accepted = upgraded.begin("up-2", rehearse=rehearse, change={"accept_lost_input": ("counts",)})
     assert upgraded.advance(accepted).state.phase == "rehearsing"
@@ -393,9 +393,9 @@ def test_a_rehearsal_that_hangs_is_ended_at_its_deadline(upgraded: UpgradeStage)
     upgraded.stage.clock.advance(70.0)
     view = upgraded.advance(view)
     assert view.outcome == "refused"
-    assert "deadline" in view.state.last.text
+    assert "deadline" in view.state.text
     assert upgraded.outside() == before
-    rehearsal_id = view.state.last.rehearsal_id
+    rehearsal_id = view.state.rehearsal_id
     assert upgraded.stage.launcher.states[f"{rehearsal_id}-a0001"] == "gone"
 
 
@@ -403,7 +403,7 @@ def test_an_upgrade_to_nothing_is_one_by_name(upgraded: UpgradeStage) -> None:
     """Mode fresh: whatever the plan says, it starts with nothing (Law 5)."""
     view = upgraded.begin(mode="fresh")
     upgraded.advance(view)
-    rehearsal_id = str(upgraded.upgrades.view(STREAM, view.upgrade_id).state.last.rehearsal_id)
+    rehearsal_id = str(upgraded.upgrades.view(STREAM, view.upgrade_id).state.rehearsal_id)
     assert upgraded.stage.control.spec(rehearsal_id).start.mode == "fresh"
     view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
     upgraded.stops()

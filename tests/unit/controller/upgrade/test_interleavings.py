@@ -46,12 +46,12 @@ def test_cancelled_after_an_unrecorded_deploy_it_is_rolled_back(
     assert upgraded.phases(view)[-1] == "ended"
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
-    assert (view.state.last.way, view.state.last.new_deployment_id) == ("handover", "d-0002")
+    assert (view.state.way, view.state.new_deployment_id) == ("handover", "d-0002")
     if is_launched:
         assert view.state.phase == "returning"
         upgraded.stage.clock.advance(PATIENCE_SECONDS)
         view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.returned_deployment_id) == ("returned", "d-0003")
+    assert (view.state.phase, view.state.returned_deployment_id) == ("returned", "d-0003")
 
 
 def test_a_deploy_that_moves_the_stream_while_another_gives_up_is_rolled_back(upgraded: UpgradeStage) -> None:
@@ -62,8 +62,8 @@ def test_a_deploy_that_moves_the_stream_while_another_gives_up_is_rolled_back(up
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     tools.take(state, "unhealthy", "cancelled")
     view = upgraded.advance(view)
-    assert (view.state.phase, view.state.last.way) == ("returning", "handover")
-    assert view.state.last.new_deployment_id == "d-0002"
+    assert (view.state.phase, view.state.way) == ("returning", "handover")
+    assert view.state.new_deployment_id == "d-0002"
 
 
 def test_a_new_checkpoint_that_is_damaged_does_not_hold_the_way_back_up(upgraded: UpgradeStage) -> None:
@@ -75,7 +75,7 @@ def test_a_new_checkpoint_that_is_damaged_does_not_hold_the_way_back_up(upgraded
     upgraded.fails()
     view = upgraded.advance(view)
     assert view.outcome == "failed"
-    assert "no way back is exact" in view.state.last.text
+    assert "no way back is exact" in view.state.text
     assert upgraded.held_by() is None
 
 
@@ -90,7 +90,7 @@ def test_law_5_forward_from_a_version_that_began_with_nothing_and_ran_nothing_is
     upgraded.fails()
     view = upgraded.advance(upgraded.begin_rollback(strategy="forward"))
     assert (view.outcome, upgraded.stage.control.deployment_ids()) == ("failed", ["d-0001", "d-0002"])
-    assert "ran no batch" in view.state.last.text
+    assert "ran no batch" in view.state.text
 
 
 def test_law_6_a_driver_lost_in_its_stop_holds_the_stream_until_it_is_given_up(upgraded: UpgradeStage) -> None:
@@ -104,7 +104,7 @@ def test_law_6_a_driver_lost_in_its_stop_holds_the_stream_until_it_is_given_up(u
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert "assume-dead" in view.state.last.text
+    assert "assume-dead" in view.state.text
     upgraded.stage.controller.resume(STREAM, assume_dead=True)
     assert upgraded.stage.control.need_register().value.attempt == 2
 
@@ -118,12 +118,12 @@ def test_law_16_a_drain_that_can_only_leave_state_is_refused_before_the_stop(upg
     upgraded.advance(view)
     view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
     assert view.outcome == "refused"
-    assert "a drain would leave state" in view.state.last.text
+    assert "a drain would leave state" in view.state.text
     assert upgraded.outside() == before
     view = upgraded.begin("up-2", allow_drain=True, change={"allow_state_loss": True})
     upgraded.advance(view)
     view = upgraded.rehearsed(view, plan=with_an_aggregate_more())
-    assert (view.state.phase, view.state.last.mode) == ("stopping", "drain")
+    assert (view.state.phase, view.state.mode) == ("stopping", "drain")
 
 
 def test_law_16_what_a_drain_left_is_asked_about_before_anything_is_ended(upgraded: UpgradeStage) -> None:
@@ -146,7 +146,7 @@ def test_law_16_what_a_drain_left_is_asked_about_before_anything_is_ended(upgrad
     before = upgraded.outside()
     view = upgraded.advance(view)
     assert view.outcome == "failed"
-    assert "could not flush all state" in view.state.last.text
+    assert "could not flush all state" in view.state.text
     assert upgraded.outside() == before  # the new version runs on
 
 
@@ -158,5 +158,5 @@ def test_law_5_a_handover_that_is_gone_is_never_replaced_by_another_start(upgrad
     before = upgraded.outside()
     view = upgraded.advance(upgraded.begin_rollback(strategy="undo"))
     assert view.outcome == "failed"
-    assert "is gone" in view.state.last.text
+    assert "is gone" in view.state.text
     assert upgraded.outside() == before

@@ -40,7 +40,7 @@ def test_a_new_version_that_comes_to_the_end_of_its_input_is_upgraded(upgraded: 
     upgraded.new_runs(4)
     ends(upgraded, "d-0002")  # type: ignore[operator]
     view = upgraded.advance(view)
-    assert (view.outcome, view.state.last.text, view.as_error()) == ("upgraded", CAME_TO_ITS_END, None)
+    assert (view.outcome, view.state.text, view.as_error()) == ("upgraded", CAME_TO_ITS_END, None)
     assert upgraded.held_by() is None
     assert upgraded.stage.control.need_register().value.deployment_id == "d-0002"
 
@@ -70,13 +70,13 @@ def test_an_old_version_that_drains_itself_before_its_stop_is_followed_by_the_ne
     upgraded.advance(view)
     drains_itself(upgraded, "d-0001")
     view = upgraded.rehearsed(view)
-    assert view.state.phase == "started", view.state.last.text
+    assert view.state.phase == "started", view.state.text
     start = upgraded.stage.spec("d-0002").start
     assert (start.mode, start.rewrite) == ("seed", None)
     upgraded.new_runs(5)
     drains_itself(upgraded, "d-0002")
     view = upgraded.advance(view)
-    assert (view.outcome, view.state.last.text) == ("upgraded", CAME_TO_ITS_END)
+    assert (view.outcome, view.state.text) == ("upgraded", CAME_TO_ITS_END)
 
 
 def test_an_old_version_that_is_back_and_drains_itself_is_back(upgraded: UpgradeStage) -> None:

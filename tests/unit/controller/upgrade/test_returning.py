@@ -32,7 +32,7 @@ def test_a_query_of_the_old_version_that_fails_is_not_yet_its_end(upgraded: Upgr
     upgraded.beats(3, "d-0003")
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.stage.control.need_register().value.attempt) == ("failed", 1)
-    assert "is not healthy: a query of the deployment has failed" in view.state.last.text
+    assert "is not healthy: a query of the deployment has failed" in view.state.text
 
 
 @pytest.mark.parametrize(("policy", "outcome"), [("degrade", "failed"), ("fail", None)])
@@ -57,7 +57,7 @@ def test_what_a_failed_query_of_the_old_version_leads_to_hangs_on_its_policy(
     upgraded.beats(3, "d-0003")
     view = upgraded.advance(view)
     assert view.outcome == "failed"
-    assert "is not healthy: a query of the deployment has failed" in view.state.last.text
+    assert "is not healthy: a query of the deployment has failed" in view.state.text
 
 
 @pytest.mark.parametrize("is_accepted", [True, False])
@@ -70,8 +70,8 @@ def test_an_old_version_that_no_resume_can_start_again_is_deployed_anew(tmp_path
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
     view = upgraded.advance(view)
     if is_accepted:
-        assert (view.state.phase, view.state.last.returned_deployment_id) == ("returned", "d-0002")
+        assert (view.state.phase, view.state.returned_deployment_id) == ("returned", "d-0002")
         assert upgraded.stage.spec("d-0002").version.application == upgraded.stage.spec("d-0001").version.application
     else:
         assert view.outcome == "failed"
-        assert "--accept-lost-input counts" in view.state.last.text
+        assert "--accept-lost-input counts" in view.state.text

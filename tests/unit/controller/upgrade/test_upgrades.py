@@ -248,4 +248,4 @@ def test_of_two_that_were_recorded_at_once_the_claim_decides(upgraded: UpgradeSt
     assert (first.state.upgrade.request_id, upgraded.held_by()) == ("up-1", first.upgrade_id)
     again = upgraded.upgrades.begin(upgraded.request("x = 3\n"), "up-2")
     assert again.outcome == "refused"
-    assert first.upgrade_id in again.state.last.text
+    assert first.upgrade_id in again.state.text
