@@ -29,6 +29,7 @@ from airflow_streamstate.declarations.model import StreamDeclaration
 from airflow_streamstate.launch.conformance import PROMISES
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.plan import model
+from airflow_streamstate.protocol.events import ALL_EVENTS
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.signed_keys import denied_to_drivers
 from airflow_streamstate.provider_info import get_provider_info
@@ -137,6 +138,11 @@ def table_of_fields(cls: type) -> str:
     """Each field of a message with what its docstring says."""
     meanings = meanings_of(cls)
     return rows(("field", "meaning"), ((f"`{field.name}`", meanings[field.name]) for field in dataclasses.fields(cls)))
+
+
+def table_of_events() -> str:
+    """Each event with the first paragraph of its docstring."""
+    return rows(("kind", "meaning"), ((f"`{event.kind}`", summary_of(event)) for event in ALL_EVENTS))
 
 
 def table_of_settings() -> str:
@@ -287,6 +293,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "reaching": table_of_reaching,
     "declarations": table_of_declarations,
     "errors": table_of_errors,
+    "events": table_of_events,
     "settings": table_of_settings,
     "client": table_of_client,
     "plan": partial(table_of_fields, model.QueryPlan),

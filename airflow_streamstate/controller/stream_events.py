@@ -7,7 +7,7 @@ first commit, restarts given up) is seen from the present state, and told once b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -26,16 +26,7 @@ from airflow_streamstate.controller.wait.watching import redacted
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError
 from airflow_streamstate.protocol.alerts import Alert
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import (
-    TERMINAL_EVENTS,
-    Claimed,
-    Drained,
-    Failed,
-    Finished,
-    QueryFailed,
-    SnapshotReady,
-    Stopped,
-)
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Claimed
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.stream_events import StreamCursor, StreamEvent, StreamEventKind
 from airflow_streamstate.protocol.upgrades import Upgrade
@@ -147,7 +138,7 @@ class _Reader:
             self.cursor = replace(self.cursor, attempt=event.attempt, has_ended=False, told=())
         elif isinstance(event, TERMINAL_EVENTS):
             self.cursor = replace(self.cursor, has_ended=True)
-        for kind, text, facts in _told_by(event, [entry.event for entry in seen.events]):
+        for kind, text, facts in event.stream_facts(ordered_by(event, (entry.event for entry in seen.events))):
             yield StreamEvent(
                 f"{event.stream_id}/{event.deployment_id}/{number}/{kind}", kind, event.stream_id, event.deployment_id,
                 event.at, redacted(seen, text), {"attempt": event.attempt, **facts},
@@ -263,32 +254,3 @@ def _ended_at(seen: Observation, attempt: int) -> datetime:
         return seen.silent_since_at
     signs = {} if seen.heartbeat is None else {seen.deployment_id: seen.heartbeat}
     return last_sign(said, last_beats(events, signs))
-
-
-def _told_by(event: Event, events: Sequence[Event | None]) -> Iterator[tuple[StreamEventKind, str, dict[str, Any]]]:
-    """What an entry of a deployment's journal means for its stream."""
-    match event:
-        case Claimed(attempt=attempt) if attempt > 1:
-            yield "restarted", event.reason or f"attempt {attempt} was started", {"host": event.host}
-        case QueryFailed():
-            facts = {"query_name": event.query_name, "batch_id": event.planned_batch_id}
-            yield "query_died", f"query {event.query_name} has failed: {event.sentence}", facts
-            if event.then == "degrade":
-                yield "degraded", f"the stream goes on without query {event.query_name}", facts
-        case SnapshotReady():
-            facts = {"snapshot_id": event.snapshot_id, "snapshot_kind": event.snapshot_kind}
-            yield "snapshot_ready", f"snapshot {event.snapshot_id} is complete", facts
-        case Drained():
-            order = ordered_by(event, events)
-            text = event.reason or f"every query is flushed{f'; drained {order}' if order else ''}"
-            yield "drained", text, {"snapshot_id": event.snapshot_id}
-        case Stopped():
-            order = ordered_by(event, events)
-            text = f"every query ended at a committed batch{f'; stopped {order}' if order else ''}"
-            yield "stopped", text, {"snapshot_id": event.snapshot_id}
-        case Finished() if event.unfinished:
-            yield "failed", event.sentence, {"snapshot_id": event.snapshot_id}
-        case Finished():
-            yield "finished", "the script has ended by itself", {"snapshot_id": event.snapshot_id}
-        case Failed():
-            yield "failed", event.sentence, {"query_name": event.query_name}

@@ -9,34 +9,16 @@ from typing import Any
 from airflow_streamstate.control.command_status import ordered_by
 from airflow_streamstate.controller.lineage.not_running import last_beats, last_sign
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
     Claimed,
-    Drained,
-    DrainFailed,
-    Draining,
     Failed,
     Finished,
-    QueryFailed,
-    SnapshotReady,
-    Stopped,
 )
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import DeploymentSpec
 
-MARKED: Mapping[type[Event], str] = {
-    SnapshotReady: "snapshot",
-    Draining: "drain",
-    Drained: "drained",
-    DrainFailed: "drain failed",
-    Stopped: "stopped",
-    QueryFailed: "query failed",
-    Skipped: "batch skipped",
-    Repositioned: "offsets set",
-}
-"""Events that are shown as a mark, and the word for each."""
 SILENT = "its driver has ended without a last word"
 
 
@@ -132,14 +114,13 @@ def _silent_end(spec: DeploymentSpec, attempt: Mapping[str, Any]) -> dict[str, A
 
 
 def _mark(event: Event) -> dict[str, Any] | None:
-    word = MARKED.get(type(event))
-    if word is None:
+    if not event.mark:
         return None
     snapshot_id = getattr(event, "snapshot_id", None) or ""
     query_name = getattr(event, "query_name", "")
     return {
         "at": format_time(event.at),
-        "word": word,
+        "word": event.mark,
         "deployment_id": event.deployment_id,
         "text": " ".join(part for part in (str(snapshot_id), query_name) if part),
     }

@@ -61,6 +61,11 @@ def message(cls: type[AnyMessage]) -> type[AnyMessage]:
     return cls
 
 
+def messages_of(base: type[AnyMessage]) -> tuple[type[AnyMessage], ...]:
+    """The registered messages of this class and those below it, in the order of their names."""
+    return tuple(cls for _, cls in sorted(_KINDS.items()) if issubclass(cls, base))
+
+
 def to_bytes(value: Message, protocol: int = NEWEST_PROTOCOL) -> bytes:
     """The message as UTF-8 JSON with sorted keys: equal messages are equal bytes.
 

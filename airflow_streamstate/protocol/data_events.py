@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.protocol.codec import message
 from airflow_streamstate.protocol.event import Event
@@ -67,13 +67,14 @@ class SinkUndo(Event):
 @message
 @dataclass(frozen=True)
 class Undoing(SinkUndo):
-    """The driver is about to remove it from the sink (Law 1)."""
+    """This start goes back to an older snapshot: the driver is about to remove from the sink what it holds after that
+    (Law 1)."""
 
 
 @message
 @dataclass(frozen=True)
 class Undone(SinkUndo):
-    """The sink no longer has it, and the query goes on after that batch."""
+    """The sink no longer has what ``Undoing`` named; the query continues after that batch."""
 
 
 @message
@@ -87,6 +88,8 @@ class Skipped(Event):
         requested_by, reason: of the request.
     """
 
+    mark: ClassVar[str] = "batch skipped"
+
     command_id: str
     command_number: int
     query_name: QueryName
@@ -99,13 +102,15 @@ class Skipped(Event):
 @message
 @dataclass(frozen=True)
 class Repositioned(Event):
-    """A query begins at other offsets than where it stood, as ordered.
+    """A query begins at other offsets than where it ended, as ordered: what is passed over, and what is read again.
 
     Attributes:
         batch_id: the last batch before.
-        moves: per source, where it stood and where it begins, in the order of the snapshot.
+        moves: per source, where it ended and where it begins, in the order of the snapshot.
         reason: how the offsets are known.
     """
+
+    mark: ClassVar[str] = "offsets set"
 
     query_name: QueryName
     batch_id: int

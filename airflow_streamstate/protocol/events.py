@@ -6,23 +6,16 @@ An event that ends a command carries its ``command_id`` and ``command_number``; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
+from airflow_streamstate.protocol import data_events  # noqa: F401 - registers its events
 from airflow_streamstate.protocol.causes import cause_of
-from airflow_streamstate.protocol.codec import message
-from airflow_streamstate.protocol.data_events import (
-    BatchesSkipped,
-    BatchRepeated,
-    Repositioned,
-    Skipped,
-    Undoing,
-    Undone,
-)
+from airflow_streamstate.protocol.codec import message, messages_of
 from airflow_streamstate.protocol.downtimes import QueryEnd
-from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.event import Event, StreamFact
 from airflow_streamstate.protocol.fields import (
     Attempt,
     Count,
@@ -48,7 +41,7 @@ ENDS_BY_ITSELF = frozenset({"once", "available_now"})
 @message
 @dataclass(frozen=True)
 class Claimed(Event):
-    """This driver is this attempt.
+    """This driver is this attempt. It says when the driver was last seen whose heartbeat its own replaces.
 
     Attributes:
         earlier_attempt, earlier_beat_at: of the deployment's heartbeat that this attempt's own replaces; None for none,
@@ -63,6 +56,10 @@ class Claimed(Event):
     earlier_beat_at: datetime | None = None
     reason: str = ""
 
+    def stream_facts(self, _order: str) -> Iterator[StreamFact]:
+        if self.attempt > 1:
+            yield "restarted", self.reason or f"attempt {self.attempt} was started", {"host": self.host}
+
 
 @message
 @dataclass(frozen=True)
@@ -76,7 +73,8 @@ class Started(Event):
 @message
 @dataclass(frozen=True)
 class QueryStarted(Event):
-    """A query was started.
+    """A query was started, with what its driver repaired before, and when its checkpoint was there (``built_at``) and
+    all else was checked (``prepared_at``).
 
     Attributes:
         how: continued on its own checkpoint, or built from a snapshot with state, from its offsets, or from nothing.
@@ -128,7 +126,9 @@ class Accepted(Event):
 @message
 @dataclass(frozen=True)
 class Ignored(Event):
-    """A command for another deployment or attempt, or a snapshot request that is out of date or already answered."""
+    """A command for another deployment or attempt, or a snapshot request that is out of date or already answered. A
+    controller reports it of a drain that was ordered and not begun, or of its cancelling, where its deploy replaced the
+    deployment."""
 
     command_id: str
     command_number: int
@@ -167,15 +167,16 @@ class Expired(Event):
 @message
 @dataclass(frozen=True)
 class Draining(Event):
-    """All queries stand at their barrier, the state is kept aside, the flush begins. Repeated for queries that are
-    flushed
-    after those that feed them.
+    """All queries are at their barrier, the state is kept aside, the flush begins. Repeated for queries that are
+    flushed after those that feed them.
 
     Attributes:
         command_id: the notification.
         snapshot_id: the ``pre-drain`` snapshot; None where no query ever committed a batch.
         flush_batch_ids: per query that is flushed now, the batch that flushes.
     """
+
+    mark: ClassVar[str] = "drain"
 
     command_id: str
     snapshot_id: SnapshotId | None
@@ -185,7 +186,7 @@ class Draining(Event):
 @message
 @dataclass(frozen=True)
 class SnapshotReady(Event):
-    """A snapshot is complete: its manifest is written.
+    """A snapshot is complete at this position: its manifest is written.
 
     Attributes:
         queries: per query the batch, and per source the offsets at its end.
@@ -193,12 +194,18 @@ class SnapshotReady(Event):
         request_id: of the request; "" for none.
     """
 
+    mark: ClassVar[str] = "snapshot"
+
     snapshot_id: SnapshotId
     snapshot_kind: SnapshotKind
     queries: Mapping[QueryName, QueryPosition]
     command_id: str = ""
     command_number: int = 0
     request_id: str = ""
+
+    def stream_facts(self, _order: str) -> Iterator[StreamFact]:
+        facts = {"snapshot_id": self.snapshot_id, "snapshot_kind": self.snapshot_kind}
+        yield "snapshot_ready", f"snapshot {self.snapshot_id} is complete", facts
 
 
 @message
@@ -211,6 +218,9 @@ class Drained(Event):
         reason: why the deployment drained itself; "" where a command of somebody else's asked for it.
     """
 
+    is_terminal: ClassVar[bool] = True
+    mark: ClassVar[str] = "drained"
+
     command_id: str
     command_number: int
     snapshot_id: SnapshotId
@@ -218,6 +228,10 @@ class Drained(Event):
     also_answers: tuple[str, ...] = ()
     ends: Mapping[QueryName, QueryEnd] = field(default_factory=dict)
     reason: str = ""
+
+    def stream_facts(self, order: str) -> Iterator[StreamFact]:
+        text = self.reason or f"every query is flushed{f'; drained {order}' if order else ''}"
+        yield "drained", text, {"snapshot_id": self.snapshot_id}
 
 
 @message
@@ -234,6 +248,8 @@ class DrainFailed(Event):
         then: what follows: ``runs_on``: the queries go on as before the drain; "": the next event says.
         also_answers: the requests to cancel it.
     """
+
+    mark: ClassVar[str] = "drain failed"
 
     command_id: str
     command_number: int
@@ -253,13 +269,21 @@ class DrainFailed(Event):
 @message
 @dataclass(frozen=True)
 class Stopped(Event):
-    """Terminal for the attempt: every query ended at a committed batch, its state is kept, the snapshot is complete."""
+    """Terminal for the attempt: every query ended at a committed batch, its state is kept, the snapshot is complete.
+    ``ends``: when each query was at its barrier, and when it had ended."""
+
+    is_terminal: ClassVar[bool] = True
+    mark: ClassVar[str] = "stopped"
 
     snapshot_id: SnapshotId
     queries: Mapping[QueryName, QueryPosition]
     command_id: str = ""
     command_number: int = 0
     ends: Mapping[QueryName, QueryEnd] = field(default_factory=dict)
+
+    def stream_facts(self, order: str) -> Iterator[StreamFact]:
+        text = f"every query ended at a committed batch{f'; stopped {order}' if order else ''}"
+        yield "stopped", text, {"snapshot_id": self.snapshot_id}
 
 
 @message
@@ -273,6 +297,8 @@ class Finished(Event):
             script ended". Empty where each had read all there was.
     """
 
+    is_terminal: ClassVar[bool] = True
+
     snapshot_id: SnapshotId | None
     queries: Mapping[QueryName, QueryPosition]
     ends: Mapping[QueryName, QueryEnd] = field(default_factory=dict)
@@ -283,6 +309,13 @@ class Finished(Event):
         """Why this is no end of the stream; "" where it is one."""
         said = "; ".join(f"query {name} {what}" for name, what in sorted(self.unfinished.items()))
         return f"the script ended with status 0, which nobody had asked for: {said}" if said else ""
+
+    def stream_facts(self, _order: str) -> Iterator[StreamFact]:
+        facts = {"snapshot_id": self.snapshot_id}
+        if self.unfinished:
+            yield "failed", self.sentence, facts
+        else:
+            yield "finished", "the script has ended by itself", facts
 
 
 @message
@@ -301,6 +334,8 @@ class Failed(Event):
         next_step: what to do about that, a whole sentence; "" where the error says it.
     """
 
+    is_terminal: ClassVar[bool] = True
+
     error: str
     traceback: str = ""
     query_name: QueryNameOrNone = ""
@@ -315,6 +350,9 @@ class Failed(Event):
         """What a person reads first: the explanation, then the cause in one line."""
         cause = self.cause or cause_of(self.error, self.traceback)
         return f"{self.explanation}. {cause}" if self.explanation else cause
+
+    def stream_facts(self, _order: str) -> Iterator[StreamFact]:
+        yield "failed", self.sentence, {"query_name": self.query_name}
 
 
 @message
@@ -332,6 +370,8 @@ class QueryFailed(Event):
         then: ``fail``: the driver ends the deployment; ``degrade``: the script decides whether it goes on.
     """
 
+    mark: ClassVar[str] = "query failed"
+
     query_name: QueryName
     query_id: str
     query_run_id: str
@@ -346,11 +386,19 @@ class QueryFailed(Event):
     def sentence(self) -> str:
         return f"{self.explanation}. {self.error}" if self.explanation else self.error
 
+    def stream_facts(self, _order: str) -> Iterator[StreamFact]:
+        facts = {"query_name": self.query_name, "batch_id": self.planned_batch_id}
+        yield "query_died", f"query {self.query_name} has failed: {self.sentence}", facts
+        if self.then == "degrade":
+            yield "degraded", f"the stream goes on without query {self.query_name}", facts
+
 
 @message
 @dataclass(frozen=True)
 class Fenced(Event):
     """Terminal for the attempt: a newer attempt or deployment is current; this one writes nothing more."""
+
+    is_terminal: ClassVar[bool] = True
 
     current_deployment_id: DeploymentIdOrNone
     current_attempt: Attempt
@@ -391,15 +439,12 @@ class SnapshotMirrored(Event):
 @message
 @dataclass(frozen=True)
 class Noted(Event):
-    """A remark for people that changes no state."""
+    """A remark for people that changes no state. With ``overtaken_command_id`` in its facts: a drain was ordered and
+    not begun before this end, since a stop came while it was tried; it holds for the next attempt."""
 
     text: str
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-ALL_EVENTS: tuple[type[Event], ...] = (
-    Claimed, Started, QueryStarted, QueryFailed, Accepted, Ignored, Rejected, Expired, Draining, SnapshotReady,
-    Drained, DrainFailed, Stopped, Finished, Failed, Fenced, BatchesSkipped, Undoing,
-    Undone, FunctionCalled, Skipped, Repositioned, BatchRepeated, SnapshotMirrored, Noted,
-)  # fmt: skip
-TERMINAL_EVENTS: tuple[type[Event], ...] = (Drained, Stopped, Finished, Failed, Fenced)
+ALL_EVENTS: tuple[type[Event], ...] = messages_of(Event)
+TERMINAL_EVENTS: tuple[type[Event], ...] = tuple(event for event in ALL_EVENTS if event.is_terminal)

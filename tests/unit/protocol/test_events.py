@@ -37,7 +37,8 @@ def test_every_event_says_whose_it_is_and_when() -> None:
 
 def test_what_is_announced_and_what_is_done_say_the_same() -> None:
     """An undo that was cut short is recognised by comparing the two (Law 1)."""
-    assert [field.name for field in fields(events.Undoing)] == [field.name for field in fields(events.Undone)]
+    announced, done = data_events.Undoing, data_events.Undone
+    assert [field.name for field in fields(announced)] == [field.name for field in fields(done)]
     assert data_events.SinkUndo not in ALL_EVENTS
 
 
