@@ -13,25 +13,50 @@ import pkgutil
 import re
 import sys
 import textwrap
+import typing
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from airflow_streamstate import operators
-from airflow_streamstate.protocol.terms.declaration import Term
+from airflow_streamstate.operators.term_fields import default_of, fields_of, is_removable
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 
 WIDTH = 120
 REGION = re.compile(r"^(?P<indent> +)# terms\n(?P<lines>.*?)^ +# end of terms\n", re.DOTALL | re.MULTILINE)
 PARAGRAPH = re.compile(r"(?:^    :param \w+:.*\n(?:^        .*\n)*)+", re.MULTILINE)
 HINTS = {
     "flag": "bool | str", "choice": "str", "seconds": "float | str", "whole": "int | str", "number": "float | str",
-    "text": "str", "texts": "Sequence[str] | str", "command": "Sequence[str] | str",
+    "text": "str", "texts": "Sequence[str] | str", "command": "Sequence[str] | str", "paths": "Sequence[str] | str",
+    "mapping": "Mapping[str, {of}] | str", "lists": "Mapping[str, Sequence[str]] | str", "moment": "datetime | str",
+    "path": "str | Path", "part": "Mapping[str, Any] | str",
 }  # fmt: skip
+NOTHING = ("``{}``", '``""``')
+"""A mapping, and a text."""
 
 
 def parameter(one: Term) -> str:
     """The parameter of a term in a signature; rendered fields may be text."""
-    text = f'"{one.default}"' if isinstance(one.default, str) else literal(one.default)
-    return f"{one.name}: {HINTS[one.kind]}{' | None' if one.is_optional else ''} = {text},"
+    default = default_of(one)
+    hint = HINTS[one.kind].format(of="Any" if {object, Any} & set(typing.get_args(one.hint)) else "str")
+    if one.kind == "part" and one.declared.part is None:
+        hint = f"{one.part.__name__} | {hint}"
+    may_be_none = not one.is_required and default in (None, "", ())
+    text = f'"{default}"' if isinstance(default, str) else literal(default)
+    return f"{name_of(one)}: {hint}{' | None' if may_be_none else ''}{'' if one.is_required else f' = {text}'},"
+
+
+def assignment(one: Term) -> str:
+    """The assignment of a parameter; Airflow renders a path only as text."""
+    name = name_of(one)
+    if one.kind != "path":
+        return f"self.{name} = {name}"
+    return f"self.{name} = str({name})" if one.is_required else f"self.{name} = None if {name} is None else str({name})"
+
+
+def name_of(one: Term) -> str:
+    """The name of the parameter."""
+    return one.name_on("operators")
 
 
 def literal(value: object) -> str:
@@ -43,10 +68,17 @@ def literal(value: object) -> str:
 
 def described(one: Term) -> str:
     """The ``:param:`` line of a term."""
-    text = one.help_for(lambda other: f"``{other.name}``")
+    text = one.help_for(lambda other: f"``{name_of(other)}``")
+    if not all(word in text for word in one.choices):
+        text += f": {one.range_text}"
+    text += f"{values_of(one)}."
     text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", text)
+    if is_removable(one):
+        text += f" By default the stream keeps its own; {NOTHING[one.kind == 'text']} for none."
+    elif one.declared.changes == "stream":
+        text += " What is not given stays as the stream has it."
     lines = textwrap.wrap(
-        f":param {one.name}: {text}. (templated)",
+        f":param {name_of(one)}: {text} (templated)",
         WIDTH,
         initial_indent="    ",
         subsequent_indent="        ",
@@ -56,19 +88,30 @@ def described(one: Term) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def values_of(one: Term) -> str:
+    """The values that a part has by name, with the words that each of them may be."""
+    if one.kind != "part":
+        return ""
+    names = ", ".join(f"`{each.name}`{f' ({each.range_text})' if each.choices else ''}" for each in terms_of(one.part))
+    if one.declared.part:
+        return f". Values by name: {names}"
+    return f". An `{one.part.__name__}`, or values by name, in which what is not given has its default: {names}"
+
+
 def renewed(source: str, taken: Sequence[Term]) -> str:
     """The source of a module with one such operator, with its terms as they are declared now."""
-    regions = iter((tuple(map(parameter, taken)), tuple(f"self.{one.name} = {one.name}" for one in taken)))
+    fields = fields_of(taken)
+    regions = iter((tuple(map(parameter, fields)), tuple(map(assignment, fields))))
 
     def region(found: re.Match[str]) -> str:
         indent, lines = found["indent"], next(regions)
         return "".join(f"{indent}{line}\n" for line in ("# terms", *lines, "# end of terms"))
 
-    names = {one.name for one in taken}
+    names = set(map(name_of, fields))
 
     def paragraph(found: re.Match[str]) -> str:
         is_of_terms = not names.isdisjoint(re.findall(r"^    :param (\w+):", found[0], re.MULTILINE))
-        return "".join(described(one) for one in taken) if is_of_terms else found[0]
+        return "".join(map(described, fields)) if is_of_terms else found[0]
 
     return PARAGRAPH.sub(paragraph, REGION.sub(region, source))
 

@@ -32,6 +32,7 @@ from airflow_streamstate.plan import model
 from airflow_streamstate.protocol.events import ALL_EVENTS
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.signed_keys import denied_to_drivers
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.provider_info import get_provider_info
 
 DOCS = Path(__file__).resolve().parent
@@ -146,13 +147,15 @@ def table_of_events() -> str:
 
 
 def table_of_settings() -> str:
-    """Each setting of the agent with its default and what its docstring says."""
-    meanings = meanings_of(AgentSettings)
-    defaults = {
-        field.name: "off" if field.default is None else str(field.default).removesuffix(".0")
-        for field in dataclasses.fields(AgentSettings)
-    }
-    body = [(f"`{name}`", default, meanings[name]) for name, default in defaults.items()]
+    """Each setting of the agent with its default and its meaning."""
+
+    def default_of(one: Term) -> str:
+        return "off" if one.default in (None, False, "") else str(one.default).removesuffix(".0")
+
+    body = [
+        (f"`{one.name}`", default_of(one), one.help_for(lambda other: f"`{other.name}`"))
+        for one in terms_of(AgentSettings)
+    ]
     return rows(("setting", "default", "meaning"), body)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -42,6 +43,9 @@ def _part(text: str) -> tuple[int, int]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tests read their tier's settings while they are collected."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell ignores it for what it runs in the background, and so would every program that a test interrupts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, value in tiers.SETTINGS.get(config.getoption("--tier"), {}).items():
         os.environ.setdefault(name, value)
     # What commands of tests allow is kept there, and not in the list of the person who runs them.

@@ -12,27 +12,24 @@ from typing import Any
 import click
 
 from airflow_streamstate.cli import render
+from airflow_streamstate.cli.changes import deploy_request, literal_secrets_option
 from airflow_streamstate.cli.naming import allow_checkpoints, allow_request
 from airflow_streamstate.cli.options import (
     Ordering,
     OrderVerb,
-    allow_new_query_option,
-    code_options,
     deadline_option,
-    label_option,
-    launcher_options,
-    master_option,
-    on_query_failure_option,
     option,
     pass_session,
-    script_arguments,
     stream_argument,
 )
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.start import HEALTHY, deploy_request, setting_option, wait_and_emit
+from airflow_streamstate.cli.start import HEALTHY, wait_and_emit
+from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.controller.adopt.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.protocol.terms.start import HandoverTerms
+from airflow_streamstate.protocol.terms.version import Version
 
 
 @click.command(cls=OrderVerb, waits_until=HEALTHY)
@@ -44,20 +41,14 @@ from airflow_streamstate.controller.observe.views import DeploymentView
     metavar="[NAME=]URI",
     help="The query's checkpoint. NAME of the query in the script, by default the folder's name. Repeatable.",
 )
-@option("--app", "application", metavar="PATH", help="The PySpark script that continues it, unmodified.")
+@term_options(Version, "adopt")
+@literal_secrets_option
 @option("--stopped", "is_stopped", is_flag=True, help="State that nothing runs on these checkpoints.")
 @deadline_option(
     DEADLINE_SECONDS, "By when a running query must reach its barrier. An idle one does not; then nothing has changed."
 )
 @option("--give-up", is_flag=True, help="Remove the barriers, so that the query can be started again as it was.")
-@master_option
-@code_options
-@launcher_options
-@label_option
-@on_query_failure_option
-@setting_option
-@allow_new_query_option
-@script_arguments
+@term_options(HandoverTerms, "adopt")
 @pass_session
 def adopt(
     session: ShellSession,
@@ -82,7 +73,7 @@ def adopt(
     if not foreign or given["application"] is None:
         raise click.UsageError(f"Missing option '{'--app' if foreign else '--checkpoint'}'.")
     request = AdoptRequest(
-        deploy=deploy_request(session, stream_id, ordering, **given),
+        deploy=deploy_request(session, stream_id, ordering, given),
         checkpoints=read_checkpoints(foreign),
         is_stopped=is_stopped,
         deadline_seconds=deadline_seconds,

@@ -1,129 +1,82 @@
-"""The options of the verbs that change what a stream runs: ``plan`` and ``upgrade``."""
+"""The options of a version, and what is asked for by them: of the verbs that start a stream, and that change it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from airflow_streamstate.cli.options import (
-    Ordering,
-    accept_lost_input_option,
-    allow_new_query_option,
-    allow_state_loss_option,
-    code_options,
-    launcher_options,
-    move_source_option,
-    on_query_failure_option,
-    option,
-    options,
-    rename_query_option,
-    script_arguments,
-)
-from airflow_streamstate.cli.start import LISTS, code_of, lists_of
-from airflow_streamstate.controller.request.requests import ChangeRequest, change_request
+from airflow_streamstate.cli.options import Ordering, options
+from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.term_options import term_options, values_given
+from airflow_streamstate.controller.request.requests import ChangeRequest, DeployRequest, change_request
+from airflow_streamstate.controller.request.requests import deploy_request as request_to_deploy
+from airflow_streamstate.protocol.records import StateRewrite
+from airflow_streamstate.protocol.settings import default_settings
+from airflow_streamstate.protocol.terms.declaration import terms_of
+from airflow_streamstate.protocol.terms.start import HandoverTerms, StartTerms
+from airflow_streamstate.protocol.terms.stream import StreamTerms
+from airflow_streamstate.protocol.terms.version import LauncherChoice, LiteralSecretTerms, Version
 
-_OF_A_CHANGE = frozenset(
-    {
-        "application",
-        "modules",
-        "working_folder",
-        "arguments",
-        "conf",
-        "environment",
-        "master",
-        "launcher",
-        "launcher_options",
-        *LISTS,
-        "allow_new_queries",
-        "rename_queries",
-        "move_sources",
-        "accept_lost_input",
-    }
-    | {
-        "allow_state_loss",
-        "on_query_failure",
-        "partitions",
-        "state_store",
-        "checkpoint_format",
-        "migration",
-        "auto_migrate",
-    }
-)
-partitions_option = option(
-    "--partitions",
-    type=int,
-    metavar="N",
-    heading="State",
-    help="Write the state anew in N partitions: Spark keeps the number that a checkpoint began with.",
-)
-state_store_option = option(
-    "--state-store",
-    metavar="NAME",
-    heading="State",
-    help="Write the state anew into this store: rocksdb.",
-)
+literal_secrets_option = term_options(LiteralSecretTerms)
+_OF_A_CHANGE = (Version, HandoverTerms, StateRewrite)
 change_options = options(
-    option("--app", "application", metavar="PATH", help="The new PySpark script, unmodified."),
-    option("--master", metavar="URL", help="Spark's master."),
-    code_options,
-    launcher_options,
-    option("--label", "version_label", metavar="TEXT", help="Your own name of this version."),
-    allow_state_loss_option,
-    allow_new_query_option,
-    rename_query_option,
-    move_source_option,
-    accept_lost_input_option,
-    on_query_failure_option,
-    partitions_option,
-    state_store_option,
-    option(
-        "--checkpoint-format",
-        type=int,
-        metavar="N",
-        heading="State",
-        help="Write the state anew in Spark's state checkpoint format 1 or 2.",
-    ),
-    option(
-        "--migration",
-        metavar="FILE",
-        heading="State",
-        help="A Python file with functions from old to new state (airflow_streamstate.migration).",
-    ),
-    option(
-        "--auto-migrate",
-        is_flag=True,
-        heading="State",
-        help="Migrate state without a function where that is safe: an aggregate added, which begins with no rows, or"
-        " removed, others in another order, a wider type, a field added to a state variable.",
-    ),
-    script_arguments,
+    term_options(Version, "change", stays=True),
+    literal_secrets_option,
+    term_options(HandoverTerms, "change", stays=True),
+    term_options(StateRewrite, stays=True),
 )
+"""Of the verbs that change what a stream runs."""
 
 
 def names_anything(given: Mapping[str, Any]) -> bool:
-    """Whether any of the ``change_options`` is given."""
-    return any(_is_given(given.get(name)) for name in _OF_A_CHANGE)
-
-
-def _is_given(value: object) -> bool:
-    """A number is given, also 0, which the request then refuses."""
-    return bool(value) or (isinstance(value, int) and not isinstance(value, bool))
+    """Whether any of the ``change_options`` is given; a label alone changes nothing that runs."""
+    labels = {one.name for one in terms_of(Version) if one.declared.changes == "label"}
+    return any(values_given(cls, given).keys() - labels for cls in _OF_A_CHANGE)
 
 
 def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> ChangeRequest:
     """The request; omitted options leave the stream as it is. Raises InvalidRequestError for an invalid one."""
-    named = {name: given[name] for name in _OF_A_CHANGE if _is_given(given.get(name))}
-    named |= {**lists_of(named), **code_of(named)}
-    named.pop("launcher_options", None)
-    if "application" in named:
-        named["application"] = Path(named["application"])
-    if "migration" in named:
-        named["migration"] = Path(named["migration"])
     return change_request(
         stream_id,
         reason=ordering.reason,
-        allow_literal_secrets=given["allow_literal_secrets"],
-        version_label=given["version_label"],
-        **named,
+        **version_given(given),
+        **values_given(HandoverTerms, given),
+        **values_given(StateRewrite, given),
     )
+
+
+def deploy_request(
+    session: ShellSession, stream_id: str, ordering: Ordering, given: Mapping[str, Any]
+) -> DeployRequest:
+    """The request of the options of a version, of how it starts, and of its stream. Raises as ``change_of``."""
+    version = version_given(given)
+    if "settings" in version:
+        version["settings"] = replace(default_settings(session.home().home.uri), **version["settings"])
+    mirrors = session.controller().mirrors
+    for uri in version.get("mirrors", ()):
+        mirrors.open(uri)  # refuses the home itself
+    return request_to_deploy(
+        stream_id,
+        **ordering.facts,
+        **version,
+        **values_given(StartTerms, given),
+        **values_given(StreamTerms, given),
+    )
+
+
+def version_given(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given of a version, as ``read_patch`` takes it; of its settings only those that are given."""
+    found = {**values_given(Version, given), **values_given(LiteralSecretTerms, given)}
+    if "launcher" in found:
+        found["launcher"] = launcher_of(given)
+    return found
+
+
+def launcher_of(given: Mapping[str, Any]) -> LauncherChoice | None:
+    """The launcher of ``--launcher`` and its options; None where neither is given.
+
+    Without a name the options are those of the launcher that the stream has.
+    """
+    values = values_given(LauncherChoice, given)
+    return LauncherChoice(**{"name": "", **values}) if values else None

@@ -16,14 +16,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from airflow_streamstate.cli import render
+from airflow_streamstate.cli.changes import launcher_of
 from airflow_streamstate.cli.exits import status_of_findings
-from airflow_streamstate.cli.options import Verb, key_values, option, pass_session
+from airflow_streamstate.cli.options import Verb, option, pass_session
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.start import launcher_of
+from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.control.signatures import Signatures
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.request.patch import launcher_after
@@ -122,17 +124,9 @@ class Check:
 
 @click.command(cls=Verb)
 @option("--master", metavar="URL", help="Also check this master, and where its executors keep state.")
-@option("--launcher", metavar="NAME", help="Also check this launcher: its cluster, rights and room.")
-@option(
-    "--launcher-option",
-    "launcher_options",
-    multiple=True,
-    metavar="K=V",
-    callback=key_values,
-    help="An option of the launcher, as of deploy. Repeatable.",
-)
+@term_options(LauncherChoice, heading="")
 @pass_session
-def doctor(session: ShellSession, master: str | None, launcher: str | None, launcher_options: dict[str, str]) -> int:
+def doctor(session: ShellSession, /, master: str | None, **given: Any) -> int:
     """Check this machine and the home, and say how to mend them.
 
     Checks Java, pyspark, what transformWithState needs, spark-submit, and releases that are known to fail; for a home,
@@ -141,7 +135,7 @@ def doctor(session: ShellSession, master: str | None, launcher: str | None, laun
     what deploy would check there. Exit status 1 if a check fails.
     """
     checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
-    checks += _launcher_checks(session, launcher_of(launcher, launcher_options), master)
+    checks += _launcher_checks(session, launcher_of(given), master)
     rows = [{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in checks]
     well = all(check.ok for check in checks)
     session.emit({"ok": well, "checks": rows}, lambda console: render.checks(console, rows))

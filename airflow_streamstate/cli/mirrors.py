@@ -9,22 +9,15 @@ import click
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_several
 from airflow_streamstate.cli.naming import allow_stores
-from airflow_streamstate.cli.options import Verb, option, options, pass_session, stream_argument
+from airflow_streamstate.cli.options import Verb, option, pass_session, stream_argument
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.copy import CopyProgress
 
-_fetching_options = options(
-    option("--fetch-batch-bytes", type=int, metavar="N", heading="Fetch", help="How much is fetched at a time."),
-    option(
-        "--fetch-timeout-seconds",
-        type=float,
-        metavar="SECONDS",
-        heading="Fetch",
-        help="Give up a store that does not answer for so long.",
-    ),
-)
+_fetching_options = term_options(AgentSettings, "mirror", stays=True, has_all=True)
 
 
 @click.command(cls=Verb)

@@ -12,7 +12,6 @@ from airflow_streamstate.cli.options import (
     OrderVerb,
     Seconds,
     Verb,
-    assume_dead_option,
     deployment_option,
     expires_in_option,
     is_given,
@@ -21,12 +20,14 @@ from airflow_streamstate.cli.options import (
     stream_argument,
 )
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE, OnDeadline
 from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.commands import DrainMode, DrainTerms, OnDrainDeadline
+from airflow_streamstate.protocol.terms.start import StartTerms
 
 DRAIN_DEADLINES: tuple[OnDrainDeadline, ...] = ("fail", "stop", "kill")
 _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
@@ -218,7 +219,7 @@ def kill(session: ShellSession, /, stream_id: str, grace_seconds: float) -> None
     is_flag=True,
     help="Skip it although the sink may hold some of its output, which stays.",
 )
-@assume_dead_option
+@term_options(StartTerms, "skip")
 @pass_session
 def skip(session: ShellSession, /, stream_id: str, show: bool, ordering: Ordering, **given: Any) -> None:
     """Commit a planned batch of STREAM that always fails, without reading its rows, and continue after it.

@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
+from airflow_streamstate.cli.changes import literal_secrets_option, version_given
 from airflow_streamstate.cli.debugger import TerminalDebugger
 from airflow_streamstate.cli.exits import status_of_replay
 from airflow_streamstate.cli.naming import allow_change, allow_here
 from airflow_streamstate.cli.options import (
     Verb,
-    code_options,
     deadline_option,
     deployment_option,
     is_given,
     option,
     pass_session,
-    script_arguments,
     stream_argument,
 )
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.start import LISTS, code_of, lists_of
+from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.controller.rehearsal.rehearsals import Report
 from airflow_streamstate.controller.rehearsal.replays import DEADLINE_SECONDS, ReplayRequest, ReplayView, Watched
 from airflow_streamstate.controller.request.patch import DEFAULT_MASTER
@@ -44,8 +42,8 @@ from airflow_streamstate.plan.replay_report import (
 )
 from airflow_streamstate.protocol.rehearsals import ReplayedBatch
 from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES
+from airflow_streamstate.protocol.terms.version import Version
 
-_CODE = ("application", "arguments", "conf", "environment", "master", "modules", "working_folder", *LISTS)
 DEBUGGED_SECONDS = 86_400.0
 _COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
 _OUTCOMES = {"done": "done", "refused": "refused", "failed": "failed", "deadline": "not over in time"}
@@ -180,9 +178,6 @@ def _text(console: Console, title: str, text: str) -> None:
 @option("--query", "query_name", metavar="NAME", help="Only this query.")
 @deployment_option
 @option(
-    "--app", "application", metavar="PATH", help="Run this script, too, and compare its rows with the recorded one's."
-)
-@option(
     "--fail-on-changed-rows",
     is_flag=True,
     help="With --app: exit status 1 unless each batch has the same rows in both versions.",
@@ -212,9 +207,9 @@ def _text(console: Console, title: str, text: str) -> None:
     show_default=True,
     help="Spark's master for this driver; where it is no local one, its executors must see the folder.",
 )
-@code_options
+@term_options(Version, "replay", stays=True)
+@literal_secrets_option
 @deadline_option(DEADLINE_SECONDS, "Seconds until the replay is ended; a day with --pdb, which takes none.")
-@script_arguments
 @pass_session
 def replay(
     session: ShellSession,
@@ -225,7 +220,6 @@ def replay(
     query_name: str | None,
     deployment_id: str | None,
     out: str | None,
-    allow_literal_secrets: bool,
     deadline_seconds: float,
     fail_on_changed_rows: bool,
     calls_foreach_batch: bool,
@@ -247,13 +241,10 @@ def replay(
     """
     if batch_id is not None and is_given("last"):
         raise click.UsageError("--batch names one batch, and --last the newest ones: leave out one of them.")
-    named = {name: given[name] for name in _CODE if given.get(name)}
-    named |= {**lists_of(named), **code_of(named)}
-    if "application" in named:
-        named["application"] = Path(named["application"])
-    elif fail_on_changed_rows:
+    named = version_given(given)
+    if fail_on_changed_rows and "application" not in named:
         raise click.UsageError("--fail-on-changed-rows compares a new script with the recorded one: give --app.")
-    change = change_request(stream_id, allow_literal_secrets=allow_literal_secrets, **named)
+    change = change_request(stream_id, **named)
     allow_change(session, change)
     allow_here(session)
     request = ReplayRequest(

@@ -3,60 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from airflow_streamstate.cli import render
-from airflow_streamstate.cli.options import Ordering, OrderVerb, Seconds, Verb, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Ordering, OrderVerb, Verb, option, pass_session, stream_argument
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
-
-keep_option = option(
-    "--keep",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Keep so many of the newest at any age; 0 if left out beside --older-than.",
-)
-older_than_option = option(
-    "--older-than",
-    "older_than_seconds",
-    type=Seconds(0, MAX_AGE_SECONDS),
-    metavar="SECONDS",
-    help="Only remove snapshots taken, and last read, longer ago than this.",
-)
-at_mirrors_option = option(
-    "--at-mirrors", is_flag=True, help="Also remove copies at its mirrors that newer snapshots have replaced."
-)
+from airflow_streamstate.cli.term_options import term_options, values_given
+from airflow_streamstate.protocol.retention import RetentionPolicy
 
 
 @click.command(cls=Verb)
 @stream_argument
-@keep_option
-@older_than_option
-@at_mirrors_option
+@term_options(RetentionPolicy, stays=True)
 @option("--none", "removes", is_flag=True, help="Record no retention: the stream is pruned only when that is asked.")
 @pass_session
-def retention(
-    session: ShellSession,
-    /,
-    stream_id: str,
-    keep: int | None,
-    older_than_seconds: float | None,
-    at_mirrors: bool,
-    removes: bool,
-) -> None:
+def retention(session: ShellSession, /, stream_id: str, removes: bool, **given: Any) -> None:
     """Show which snapshots of STREAM stay when it is pruned, or change it.
 
     Without options it only shows the retention. With options they are all of it. `streamstate watch` prunes a stream
     that has one, and `snapshot prune` without options goes by it.
     """
-    given = {"keep": keep, "older_than_seconds": older_than_seconds, "at_mirrors": at_mirrors}
-    is_given = keep is not None or older_than_seconds is not None or at_mirrors
-    if removes and is_given:
+    values = values_given(RetentionPolicy, given)
+    if removes and values:
         raise click.UsageError("--none records no retention: leave out the other options.")
     details = session.controller().details
-    if removes or is_given:
-        found = details.change_retention(stream_id, None if removes else RetentionPolicy.of(given))
+    if removes or values:
+        found = details.change_retention(stream_id, RetentionPolicy.of(values))
     else:
         found = details.retention(stream_id)
     result = {"stream_id": stream_id, "retention": None if found is None else asdict(found)}
@@ -65,20 +39,10 @@ def retention(
 
 @click.command(cls=Verb)
 @stream_argument
-@keep_option
-@older_than_option
-@at_mirrors_option
+@term_options(RetentionPolicy, stays=True)
 @option("--dry-run", is_flag=True, help="Only show what would be removed, and why.")
 @pass_session
-def prune(
-    session: ShellSession,
-    /,
-    stream_id: str,
-    keep: int | None,
-    older_than_seconds: float | None,
-    at_mirrors: bool,
-    dry_run: bool,
-) -> None:
+def prune(session: ShellSession, /, stream_id: str, dry_run: bool, **given: Any) -> None:
     """Remove the snapshots of STREAM that are no longer needed, and the leftovers of its deployments.
 
     Without --keep and --older-than the retention of the stream decides, which `snapshot retention` shows; where it has
@@ -87,10 +51,11 @@ def prune(
     Pinned and leased snapshots, the last known good one, and each that a start, a rollback or an undo may need are
     always kept. Age counts from the last use. Pruning may run at any time, beside any other command.
     """
-    policy = None if keep is None and older_than_seconds is None else RetentionPolicy(keep, older_than_seconds)
+    values = values_given(RetentionPolicy, given)
+    at_mirrors = values.pop("at_mirrors", None)  # without the other two also by the stream's own policy
     with session.progress(f"pruning {stream_id}"):
         pruned = session.controller().retention.prune(
-            stream_id, policy, is_dry=dry_run, at_mirrors=True if at_mirrors else None
+            stream_id, RetentionPolicy.of(values), is_dry=dry_run, at_mirrors=at_mirrors
         )
         result = pruned.to_json()
     session.emit(result, lambda console: render.pruned(console, result))

@@ -23,8 +23,8 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.orders import emit_order, wait_for
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.start import split
 from airflow_streamstate.cli.state import reader_driver_options
+from airflow_streamstate.cli.term_options import split
 from airflow_streamstate.controller.retention.pruning import KeptSnapshot
 from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 from airflow_streamstate.controller.state_reader.verifying import verify_snapshot

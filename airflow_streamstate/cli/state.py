@@ -13,8 +13,8 @@ from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.naming import allow_here
 from airflow_streamstate.cli.options import (
     Verb,
-    conf_option,
     deadline_option,
+    key_values,
     option,
     options,
     pass_session,
@@ -22,7 +22,7 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.render import age, plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.start import split
+from airflow_streamstate.cli.term_options import split
 from airflow_streamstate.controller.state_reader.choosing import (
     DEADLINE_SECONDS,
     SHOWN_ROWS,
@@ -158,7 +158,10 @@ reader_driver_options = options(
         "--master", metavar="URL", default=LOCAL_MASTER, show_default=True,
         help="Spark's master for the driver that reads.",
     ),
-    conf_option,
+    option(
+        "--conf", multiple=True, metavar="K=V", callback=key_values,
+        help="Spark configuration that overrides the deployment's. Repeatable.",
+    ),
     option(
         "--packages", multiple=True, metavar="COORDINATES",
         help="Maven packages in addition to the deployment's, with commas or repeated.",

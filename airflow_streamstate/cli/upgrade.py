@@ -11,26 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from airflow_streamstate.cli.changes import (
-    change_of,
-    change_options,
-    partitions_option,
-    state_store_option,
-)
+from airflow_streamstate.cli.changes import change_of, change_options
 from airflow_streamstate.cli.exits import DONE, status_of_upgrade
 from airflow_streamstate.cli.naming import allow_change
-from airflow_streamstate.cli.options import (
-    Ordering,
-    OrderVerb,
-    on_failure_option,
-    option,
-    pass_session,
-    restart_policy_of,
-    stream_argument,
-)
+from airflow_streamstate.cli.options import Ordering, OrderVerb, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import Report, ShellSession
-from airflow_streamstate.cli.term_options import term_options, terms_given
+from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.rehearsal.partitions import SuggestedPartitions
 from airflow_streamstate.controller.request.requests import change_request
@@ -38,6 +25,8 @@ from airflow_streamstate.controller.upgrade.requests import RollbackRequest, Upg
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
 from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, UpgradeView, differences_of, downtime_words
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, worst_of
+from airflow_streamstate.protocol.records import StateRewrite
+from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
 from airflow_streamstate.protocol.upgrades import AfterStop
 
@@ -250,7 +239,7 @@ class UpgradeVerb(OrderVerb):
 @stream_argument
 @change_options
 @term_options(UpgradeTerms)
-@on_failure_option("Start")
+@term_options(RestartPolicy, "upgrade", stays=True, heading="Start")
 @_if_busy_option
 @pass_session
 def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
@@ -267,7 +256,7 @@ def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
     allow_change(session, change)
     request = UpgradeRequest(change, terms_given(UpgradeTerms, given))
     controller = session.controller()
-    restarts = controller.supervision.checked(stream_id, restart_policy_of(given))
+    restarts = controller.supervision.checked(stream_id, values_given(RestartPolicy, given))
     begin = partial(_begin_with_policy, controller, request, restarts)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 
@@ -284,9 +273,8 @@ def _begin_with_policy(
 
 @click.command(cls=UpgradeVerb)
 @stream_argument
-@partitions_option
+@term_options(StateRewrite, "rescale", stays=True)
 @option("--suggest", is_flag=True, heading="State", help="Change nothing: say a number for each query, and why.")
-@state_store_option
 @term_options(UpgradeTerms, "rescale")
 @_if_busy_option
 @pass_session
@@ -309,9 +297,7 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
         return DONE
     if given["partitions"] is None:
         raise click.UsageError("--partitions N says in how many partitions; --suggest suggests a number.")
-    change = change_request(
-        stream_id, partitions=given["partitions"], state_store=given["state_store"], reason=ordering.reason
-    )
+    change = change_request(stream_id, reason=ordering.reason, **values_given(StateRewrite, given))
     request = UpgradeRequest(change, terms_given(UpgradeTerms, given, mode="restore"))
     begin = partial(controller.upgrades.begin, request)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)

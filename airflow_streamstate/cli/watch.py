@@ -19,15 +19,15 @@ from airflow_streamstate.cli.options import (
     key_values,
     option,
     pass_session,
-    restart_options,
-    restart_policy_of,
     stream_argument,
 )
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.term_options import term_options, values_given
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.alerts import alert_values, check_rules
 from airflow_streamstate.protocol.codec import fields_json, format_time
 from airflow_streamstate.protocol.redaction import printable
+from airflow_streamstate.protocol.restarts import RestartPolicy
 
 if TYPE_CHECKING:
     from airflow_streamstate.alerts.evaluation import AlertChange
@@ -196,7 +196,7 @@ def _has_alert(alert_watch: AlertWatch) -> bool:
 
 @click.command(cls=Verb)
 @stream_argument
-@restart_options("")
+@term_options(RestartPolicy, stays=True, heading="")
 @pass_session
 def policy(session: ShellSession, /, stream_id: str, **given: Any) -> None:
     """Show what watchers do when a driver of STREAM fails, or change it.
@@ -204,7 +204,7 @@ def policy(session: ShellSession, /, stream_id: str, **given: Any) -> None:
     Without options it only shows the policy. What is not given stays as it is. `streamstate watch` acts on it.
     """
     supervision = session.controller().supervision
-    changes = restart_policy_of(given)
+    changes = values_given(RestartPolicy, given)
     found = supervision.change_policy(stream_id, changes) if changes else supervision.policy(stream_id)
     result = {"stream_id": stream_id, **fields_json(found)}
     session.emit(result, lambda console: render.values(console, result))

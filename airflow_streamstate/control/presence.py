@@ -214,13 +214,7 @@ class HomePresence:
         try:
             home_id = from_json(plain, key=key, expected=HomeRecord).home_id
         except UnsupportedVersionError:
-            raise HomeFormatError(
-                "this home was written by another version of airflow-streamstate, and this one does not read it",
-                home=self.home.uri,
-                protocol=plain.get("protocol"),
-                own_protocols=f"{OLDEST_PROTOCOL}..{NEWEST_PROTOCOL}",
-                next_step="Use the version that wrote it, or give another home (--home); nothing in it was changed.",
-            ) from None
+            raise self._of_another_version(plain.get("protocol")) from None
         if self._keys is not None:
             self._keys.check(key, plain)
         return home_id
@@ -269,25 +263,40 @@ class HomePresence:
     def _look(self) -> bool:
         if self._is_bound:
             return self.has_own_record() or self.has_own_claim()
-        if self.record_id() is not None:
-            self._is_readable = True
+        if self._has_record():
             return True
-        if self._has_stream():
-            raise self._without_record()
-        return False
+        key = self._key_of_a_stream()
+        if key is None:
+            return False
+        if self._has_record():  # the first deploy, which writes it before all else, began after the first look
+            return True
+        raise self._without_record(key)
 
-    def _has_stream(self) -> bool:
-        """Whether a stream is here. Folders without a deployment's record do not count: Spark recreates them where a
-        checkpoint was."""
+    def _has_record(self) -> bool:
+        home_id = self.record_id()
+        self._is_readable = home_id not in (None, _UNREADABLE)
+        return home_id is not None
+
+    def _key_of_a_stream(self) -> str | None:
+        """The key of a register or of a deployment's record; None for none. Folders without one do not count: Spark
+        recreates them where a checkpoint was."""
         for stream_id in filter(is_id, self.home.list_folders("")):
-            if self.home.head(layout.register_key(stream_id)) is not None:
-                return True
             names = filter(is_deployment_id, self.home.list_folders(layout.deployments_folder(stream_id)))
-            if any(self.home.head(layout.spec_key(stream_id, name)) is not None for name in names):
-                return True
-        return False
+            specs = (layout.spec_key(stream_id, name) for name in names)
+            for key in (layout.register_key(stream_id), *specs):
+                if self.home.head(key) is not None:
+                    return key
+        return None
 
-    def _without_record(self) -> HomeFormatError:
+    def _without_record(self, key: str) -> HomeFormatError:
+        """The error of a home that lost its record, or of one of before there were any, by an object of its streams."""
+        stored = bounded_get(self.home, key, Message.most_bytes)
+        try:
+            protocol = None if stored is None else object_in(stored.body, key=key).get("protocol")
+        except DataError:
+            protocol = None
+        if protocol not in range(OLDEST_PROTOCOL, NEWEST_PROTOCOL + 1):
+            return self._of_another_version(protocol)
         record = HomeRecord(self.clock.new_uuid(), self.clock.now(), "written by hand")
         return HomeFormatError(
             "this home has streams and no record, so it is not known which version of airflow-streamstate wrote it",
@@ -296,6 +305,15 @@ class HomePresence:
             record=encoded(to_json(record)).decode(),
             next_step=f"Restore {layout.home_key()} from a copy of the home; without one, write to it what is shown as"
             " record. Or give another home (--home). Nothing in it was changed.",
+        )
+
+    def _of_another_version(self, protocol: object) -> HomeFormatError:
+        return HomeFormatError(
+            "this home was written by another version of airflow-streamstate, and this one does not read it",
+            home=self.home.uri,
+            protocol=protocol,
+            own_protocols=f"{OLDEST_PROTOCOL}..{NEWEST_PROTOCOL}",
+            next_step="Use the version that wrote it, or give another home (--home); nothing in it was changed.",
         )
 
     def _absent(self) -> StreamStateError:

@@ -37,11 +37,8 @@ from airflow_streamstate.declarations.comparing import (
 )
 from airflow_streamstate.declarations.reading import DeclaredStream
 from airflow_streamstate.declarations.versions import (
-    alert_rules_of,
     deploy_request,
-    ownership_of,
-    policy_of,
-    retention_of,
+    stream_values,
     upgrade_request,
     upgrade_terms,
 )
@@ -54,6 +51,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.protocol.ids import upgrade_id_for
+from airflow_streamstate.protocol.ownership import Ownership
+from airflow_streamstate.protocol.retention import RetentionPolicy
 
 Target = DeclaredStream | StreamDifference
 """What is made: a stream as its file says, or the end of one that no file declares."""
@@ -676,16 +675,16 @@ class _OneStream:
 
     def _set_rules(self) -> None:
         """Make restart policy, alert rules, owner, labels and retention as declared; nothing is started or ended."""
-        details, owned = self._controller.details, ownership_of(self._declared)
-        details.change_alert_rules(self._stream_id, alert_rules_of(self._declared))
-        if details.ownership(self._stream_id) != owned:
-            details.change_ownership(self._stream_id, owned.owner, owned.labels)
-        kept = retention_of(self._declared)
+        details, supervision = self._controller.details, self._controller.supervision
+        wanted = stream_values(self._declared)
+        details.change_alert_rules(self._stream_id, wanted["alert_rules"])
+        if vars(details.ownership(self._stream_id)) != {"owner": wanted["owner"], "labels": wanted["labels"]}:
+            details.change_ownership(self._stream_id, wanted["owner"], wanted["labels"])
+        kept = RetentionPolicy.of(wanted["retention"])
         if details.retention(self._stream_id) != kept:
             details.change_retention(self._stream_id, kept)
-        wanted, supervision = policy_of(self._declared), self._controller.supervision
-        if vars(supervision.policy(self._stream_id)) != wanted:
-            supervision.change_policy(self._stream_id, wanted)
+        if vars(supervision.policy(self._stream_id)) != wanted["restart_policy"]:
+            supervision.change_policy(self._stream_id, wanted["restart_policy"])
 
 
 def stopping(controller: Controller, stream_id: str, request_id: str, timeout_seconds: float) -> UnderWay:
@@ -736,7 +735,8 @@ def _canaries(targets: Iterable[Target], terms: ApplyTerms) -> Set[str]:
 
 def has_label(declared: DeclaredStream, label: str) -> bool:
     """Whether it has a label, given as ``NAME`` or ``NAME=VALUE``."""
-    return ownership_of(declared).has(label)
+    values = stream_values(declared)
+    return Ownership(values["owner"], values["labels"]).has(label)
 
 
 def words(found: StreamDifference) -> str:

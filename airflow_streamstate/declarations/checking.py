@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from airflow_streamstate.declarations.model import StreamDeclaration, reason_of
+from airflow_streamstate.declarations.model import StreamDeclaration
 from airflow_streamstate.declarations.reading import DeclaredStream, Lines, Problem, ReadFiles, values_of
+from airflow_streamstate.declarations.term_parts import reason_of
 from airflow_streamstate.declarations.versions import check_script, deploy_request, upgrade_request
 from airflow_streamstate.errors import StreamStateError
 

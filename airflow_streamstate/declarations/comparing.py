@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,23 +17,21 @@ from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.declarations.named_checkpoints import check_named_checkpoints
 from airflow_streamstate.declarations.reading import DeclaredStream
+from airflow_streamstate.declarations.term_parts import Place, changes_of, place_of
 from airflow_streamstate.declarations.versions import (
-    alert_rules_of,
     check_script,
     deploy_request,
-    ownership_of,
-    policy_of,
-    retention_of,
     rewrite_of,
+    stream_values,
     upgrade_request,
     version_after,
 )
 from airflow_streamstate.errors import HomeFormatError, InvalidRequestError, StreamNotFoundError, StreamStateError
 from airflow_streamstate.protocol.alerts import AlertRules
-from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.terms.declaration import terms_of
+from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.version import Artifact, Version
 
 Step = Literal["deploy", "upgrade", "rescale", "resume", "stop", "policy", "continue", "nothing", "refused"]
@@ -41,13 +40,8 @@ _KINDS: Mapping[Step, Kind] = {
     "nothing": "unchanged", "resume": "unchanged", "refused": "refused", "continue": "changed", "stop": "changed",
     "upgrade": "changed", "rescale": "changed", "policy": "changed", "deploy": "new",
 }  # fmt: skip
-_OF_CODE = ("application", "modules", "py_files", "files")
-_SHOWN = ("arguments", "packages", "mirrors")
-_PLAIN = ("master", "spark_conn_id", "attaches", "version_label", "snapshots", "on_query_failure", "working_folder")
 _DIGEST_CHARACTERS = 12
 _LONG_FACTS = ("traceback", "log_tail")
-_OF_NO_VERSION = frozenset({"restart", "alerts", "owner", "labels", "retention"})
-"""Changed without another version, and without a restart."""
 HAS_READ_ALL = "it has read all its input, and drained itself; `streamstate deploy` starts it again"
 
 
@@ -69,8 +63,7 @@ class StreamDifference:
             that has been launched, and has not committed anything yet. ``stop`` of a stream that is not declared:
             only where it prunes.
         state, deployment_id: of the stream now; "" where it is new.
-        fields: what differs of the version; of its restart policy as ``restart.NAME``, of its alert rules as
-            ``alerts.NAME``, of its labels as ``labels.NAME``, of its retention as ``retention.NAME``, and ``owner``.
+        fields: what differs, by the names of files, with dots: ``conf.spark.x``, ``restart.on_failure``.
         reason: why nothing can be done, or what is under way; "" for nothing to say.
         verdict: of the plan; "" where none was made.
     """
@@ -229,7 +222,7 @@ def _new(controller: Controller, declared: DeclaredStream) -> StreamDifference:
     try:
         request = deploy_request(declared, controller.home.home.uri)
         check_script(declared)
-        if declared.declaration.start != "fresh":
+        if request.terms.start != "fresh":
             check_named_checkpoints(request, controller.home.config.options)
     except StreamStateError as error:
         return StreamDifference(stream_id, "refused", "refused", reason=in_one_line(error))
@@ -246,17 +239,18 @@ def _compared(controller: Controller, declared: DeclaredStream, *, tries_again: 
         return StreamDifference(stream_id, "refused", "refused", str(status.state), reason=status.error)
     before = controller.home.control(stream_id).spec(register.deployment_id).version
     version = version_after(declared, controller.home.home.uri, before)
-    alerts = _of_alerts(declared, AlertBook(controller.home.control(stream_id)).rules())
-    owned = _of_ownership(register.ownership, ownership_of(declared))
-    kept = _of_retention(register.retention, retention_of(declared))
-    found = (*differences(before, version), *_of_policy(declared, register), *alerts, *owned, *kept)
+    recorded = recorded_terms(register, AlertBook(controller.home.control(stream_id)).rules())
+    found = (
+        *differences(before, version),
+        *_of_terms(StreamTerms, recorded, stream_values(declared), lambda text: text),
+    )
     has_rewrite = rewrite_of(declared, before) is not None
     step, reason = _step(declared, seen, status, found, has_rewrite=has_rewrite)
     if step == "resume" and seen.state == "failed" and not found and not tries_again:
         step, reason = _step_of_failed(controller, seen, status)
     if any(one.name == "application" for one in found):
         check_script(declared)
-    is_changed = any(one.name != "version_label" for one in found)
+    is_changed = any(changes_of(one.name) != "label" for one in found)
     kind = "changed" if is_changed and _KINDS[step] == "unchanged" else _KINDS[step]
     if step == "deploy" or (step == "continue" and not status.upgrade):
         kind = "changed" if found else "unchanged"
@@ -271,101 +265,86 @@ def _step_of_failed(controller: Controller, seen: Observation, status: StreamSta
     return "refused", f"its driver failed before it had committed anything; --again tries it again: {error}"
 
 
+def recorded_terms(register: StreamRegister, rules: AlertRules) -> dict[str, Any]:
+    """What is recorded of a stream, by the names of ``StreamTerms``."""
+    return {
+        "restart_policy": vars(register.restart_policy),
+        "alert_rules": vars(rules),
+        "retention": {} if register.retention is None else vars(register.retention),
+        **vars(register.ownership),
+    }
+
+
 def differences(before: Version, after: Version) -> tuple[FieldDifference, ...]:
     """The fields in which two versions differ; secrets that are recorded as plain text are hidden."""
     secrets = [text for one in (before, after) for text in secrets_of(one.conf, one.arguments, one.environment)]
-    return tuple(
-        replace(one, before=redact_text(one.before, secrets), after=redact_text(one.after, secrets))
-        for one in _differences(before, after)
-    )
+    return tuple(_of_terms(Version, vars(before), vars(after), lambda text: redact_text(text, secrets)))
 
 
-def _differences(before: Version, after: Version) -> Iterator[FieldDifference]:
-    for name in _OF_CODE:
-        old, new = getattr(before, name), getattr(after, name)
-        old, new = (old, new) if isinstance(old, tuple) else ((old,), (new,))
-        yield from _of_artifacts(name, old, new)
-    for name in _SHOWN:
-        old, new = (" ".join(map(str, getattr(one, name))) for one in (before, after))
-        yield from _one(name, old, new)
-    jars = [[jar for jar in one.jars if isinstance(jar, Artifact)] for one in (before, after)]
-    yield from _of_artifacts("jars", *jars)
-    yield from _one("jars", *(" ".join(jar for jar in one.jars if isinstance(jar, str)) for one in (before, after)))
-    for name in _PLAIN:
-        yield from _one(name, _text(getattr(before, name)), _text(getattr(after, name)))
-    yield from _of_mapping("conf", before.conf, after.conf)
-    for one in _of_mapping("environment", before.environment, after.environment):
-        yield FieldDifference(one.name, "…" if one.before else "", "… (another value)" if one.after else "")
-    yield from _of_launchers(before, after)
-    if before.settings is not None and after.settings is not None:
-        old_settings, new_settings = asdict(before.settings), asdict(after.settings)
-        yield from _of_mapping(
-            "settings", *({k: _text(v) for k, v in each.items()} for each in (old_settings, new_settings))
-        )
+def _of_terms(
+    cls: type, before: Mapping[str, Any], after: Mapping[str, Any], shown: Callable[[str], str], within: Place = ()
+) -> Iterator[FieldDifference]:
+    """What differs of the terms of a class, and of what is recorded with them; each by the type of its value.
+
+    Args:
+        shown: a text without its secrets.
+        within: where in a file the terms are.
+    """
+    terms = {one.name: one for one in terms_of(cls)}
+    for name in terms if within == () else dict.fromkeys((*terms, *before, *after)):
+        one, old, new = terms.get(name), before.get(name), after.get(name)
+        place = (*within, name) if one is None else place_of(one, within)
+        if one is not None and one.kind == "part":
+            yield from _of_terms(one.part, by_name(old), by_name(new), shown, place)
+        elif one is not None and one.declared.is_secret:
+            for each in _of_value(".".join(place), old, new, lambda text: text):
+                yield FieldDifference(each.name, "…" if each.before else "", "… (another value)" if each.after else "")
+        else:
+            yield from _of_value(".".join(place), old, new, shown)
 
 
-def _of_artifacts(name: str, before: Sequence[Artifact], after: Sequence[Artifact]) -> Iterator[FieldDifference]:
-    old, new = ({one.name: one.sha256 for one in each} for each in (before, after))
-    if name == "application" and len(before) == len(after) == 1:
-        if before[0].sha256 != after[0].sha256:
-            yield FieldDifference(name, _short(before[0]), _short(after[0]))
+def by_name(part: object) -> Mapping[str, Any]:
+    """The values of a part, which may be an object with them; none of one that is not there."""
+    return {} if part is None else part if isinstance(part, Mapping) else vars(part)
+
+
+def _of_value(name: str, old: Any, new: Any, shown: Callable[[str], str]) -> Iterator[FieldDifference]:
+    if old == new:
         return
-    for each in sorted({*old, *new}):
-        if old.get(each) != new.get(each):
-            yield FieldDifference(
-                f"{name}.{each}", old.get(each, "")[:_DIGEST_CHARACTERS], new.get(each, "")[:_DIGEST_CHARACTERS]
-            )
+    if isinstance(old or new, Mapping):
+        for key in sorted({*(old or {}), *(new or {})}):
+            texts = [(_text(one[key]) or '""') if key in one else "" for one in (old or {}, new or {})]
+            if texts[0] != texts[1]:
+                yield FieldDifference(f"{name}.{key}", *map(shown, texts))
+    elif isinstance(old or new, Artifact):
+        if (old and old.sha256) != (new and new.sha256):
+            yield FieldDifference(name, *("" if one is None else _short(one) for one in (old, new)))
+    elif isinstance(old or new, tuple):
+        yield from _of_lists(name, old or (), new or (), shown)
+    elif _text(old) != _text(new):
+        yield FieldDifference(name, shown(_text(old)), shown(_text(new)))
+
+
+def _of_lists(
+    name: str, old: Sequence[Artifact | str], new: Sequence[Artifact | str], shown: Callable[[str], str]
+) -> Iterator[FieldDifference]:
+    """Files by their names, texts as one line."""
+    files = [{one.name: one.sha256 for one in each if isinstance(one, Artifact)} for each in (old, new)]
+    for each in sorted({*files[0], *files[1]}):
+        digests = [one.get(each, "")[:_DIGEST_CHARACTERS] for one in files]
+        if files[0].get(each) != files[1].get(each):
+            yield FieldDifference(f"{name}.{each}", *digests)
+    texts = [[one for one in each if isinstance(one, str)] for each in (old, new)]
+    if texts[0] != texts[1]:
+        yield FieldDifference(name, *(shlex.join(map(shown, one)) for one in texts))
 
 
 def _short(artifact: Artifact) -> str:
     return f"{artifact.name} {artifact.sha256[:_DIGEST_CHARACTERS]}"
 
 
-def _of_launchers(before: Version, after: Version) -> Iterator[FieldDifference]:
-    old, new = before.launcher, after.launcher
-    yield from _one("launcher", old.name if old else "local", new.name if new else "local")
-    yield from _one("launcher.conn_id", old.conn_id if old else "", new.conn_id if new else "")
-    archives = [() if one is None or one.python_env is None else (one.python_env,) for one in (old, new)]
-    yield from _of_artifacts("launcher.options.python_env", *archives)
-    options = [{name: _text(value) for name, value in (one.options if one else {}).items()} for one in (old, new)]
-    yield from _of_mapping("launcher.options", *options)
-
-
-def _of_mapping(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[FieldDifference]:
-    for key in sorted({*before, *after}):
-        yield from _one(f"{name}.{key}", before.get(key, ""), after.get(key, ""))
-
-
-def _one(name: str, before: str, after: str) -> Iterator[FieldDifference]:
-    if before != after:
-        yield FieldDifference(name, before, after)
-
-
 def _text(value: object) -> str:
     return "" if value is None else str(value)
-
-
-def _of_policy(declared: DeclaredStream, register: StreamRegister) -> tuple[FieldDifference, ...]:
-    old, new = vars(register.restart_policy), policy_of(declared)
-    return tuple(_of_mapping("restart", *({key: _text(value) for key, value in each.items()} for each in (old, new))))
-
-
-def _of_alerts(declared: DeclaredStream, rules: AlertRules) -> tuple[FieldDifference, ...]:
-    both = ({**one, "off": " ".join(one["off"])} for one in (vars(rules), alert_rules_of(declared)))
-    return tuple(_of_mapping("alerts", *({key: _text(value) for key, value in each.items()} for each in both)))
-
-
-def _of_ownership(before: Ownership, after: Ownership) -> Iterator[FieldDifference]:
-    yield from _one("owner", before.owner, after.owner)
-    for name in sorted({*before.labels, *after.labels}):
-        old, new = (one.labels.get(name) for one in (before, after))
-        if old != new:  # a label may be there without a value
-            yield FieldDifference(f"labels.{name}", *('""' if one == "" else one or "" for one in (old, new)))
-
-
-def _of_retention(before: RetentionPolicy | None, after: RetentionPolicy | None) -> Iterator[FieldDifference]:
-    both = ({} if one is None else {name: _text(value) for name, value in vars(one).items()} for one in (before, after))
-    yield from _of_mapping("retention", *both)
 
 
 def _step(
@@ -382,10 +361,11 @@ def _step(
     if status.upgrade:
         return "continue", status.upgrade
     is_alive, is_to_run = status.state in NOT_ENDED, declared.declaration.desired_state == "running"
-    # A label alone restarts nothing: it is the name of the next version.
-    names = {one.name.partition(".")[0] for one in found} - {"version_label"}
+    of_version = {one.name for one in found if changes_of(one.name) in ("code", "version")}
+    of_stream = any(changes_of(one.name) == "stream" for one in found)
+    rules: Step = "policy" if of_stream else "nothing"
     if not is_to_run and not is_alive:
-        return ("nothing" if names.isdisjoint(_OF_NO_VERSION) else "policy"), ""
+        return rules, ""
     if not is_to_run:
         return "stop", ""
     if status.state == "lost":
@@ -393,19 +373,14 @@ def _step(
     if status.state == "silent":
         ways = f"`streamstate kill {status.stream_id}` ends it, `streamstate resume {status.stream_id}` starts it again"
         return "refused", f"{status.why}; {ways}"
+    if is_alive and of_version:
+        is_state_alone = has_rewrite and all(name.startswith("conf.") for name in of_version)
+        return "rescale" if is_state_alone else "upgrade", ""
     if is_alive:
-        step = _step_of_running(names, has_rewrite=has_rewrite)
-        return _step_of_starting(seen) or (step, "") if step in ("nothing", "policy") else (step, "")
-    if seen.has_drained_itself and names <= _OF_NO_VERSION:
-        return ("policy", "") if names else ("nothing", HAS_READ_ALL)
-    return _step_of_ended(str(status.state), names, has_rewrite=has_rewrite)
-
-
-def _step_of_running(names: Set[str], *, has_rewrite: bool) -> Step:
-    of_version = names - _OF_NO_VERSION
-    if not of_version:
-        return "policy" if names else "nothing"
-    return "rescale" if has_rewrite and of_version == {"conf"} else "upgrade"
+        return _step_of_starting(seen) or (rules, "")
+    if seen.has_drained_itself and not of_version:
+        return rules, "" if of_stream else HAS_READ_ALL
+    return _step_of_ended(str(status.state), bool(of_version), rules, has_rewrite=has_rewrite)
 
 
 def _step_of_starting(seen: Observation) -> tuple[Step, str] | None:
@@ -417,17 +392,15 @@ def _step_of_starting(seen: Observation) -> tuple[Step, str] | None:
     return None
 
 
-def _step_of_ended(state: str, names: Set[str], *, has_rewrite: bool) -> tuple[Step, str]:
+def _step_of_ended(state: str, is_other: bool, rules: Step, *, has_rewrite: bool) -> tuple[Step, str]:
     is_state = f"it is {state}"
     if has_rewrite and state != "drained":
         return "refused", (
             f"{is_state}, and its state can be written anew only while it runs: apply it without the change of `state`"
             " first"
         )
-    if names - _OF_NO_VERSION or state == "drained":
+    if is_other or state == "drained":
         return "deploy", is_state
-    if state == "finished" and names:
-        return "policy", ""
     if state == "finished":
-        return "nothing", "it has finished; `streamstate resume` runs it again"
+        return rules, "" if rules == "policy" else "it has finished; `streamstate resume` runs it again"
     return "resume", is_state

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,20 @@ from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.control.artifacts import materialise
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import NOT_ENDED
-from airflow_streamstate.declarations.model import AlertsPart, RestartPart, SettingsPart
+from airflow_streamstate.declarations.comparing import by_name, recorded_terms
+from airflow_streamstate.declarations.term_parts import Place, is_path, place_of
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.launch.interface import PYTHON_ENV
-from airflow_streamstate.protocol.alerts import AlertRules
-from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.redaction import named_secrets, secrets_in_value, secrets_of
 from airflow_streamstate.protocol.references import is_reference
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.settings import default_settings
-from airflow_streamstate.protocol.terms.version import Artifact, LauncherChoice
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.stream import StreamTerms
+from airflow_streamstate.protocol.terms.version import Artifact, LauncherChoice, Version
 from airflow_streamstate.store.local import disk_errors
 
-_KINDS = ("py_files", "files")
-_JARS = "jars"
+_BESIDE = ("application", "modules")
+"""What is exported where the script's imports find it; other files are in a folder for each term."""
 
 
 def export_stream(controller: Controller, stream_id: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
@@ -56,12 +55,15 @@ def export_stream(controller: Controller, stream_id: str, folder: Path) -> tuple
     control = controller.home.control(stream_id)
     spec, register = control.spec(status.deployment_id), control.need_register().value
     rules = AlertBook(control).rules()
-    values, notes = _values(spec, register, rules, controller.home.home.uri, code, is_running=status.state in NOT_ENDED)
+    own = {"id": stream_id, **({} if status.state in NOT_ENDED else {"desired_state": "stopped"})}
+    of_version, notes = version_fields(spec.version, controller.home.home.uri, code)
+    of_stream, more_notes = _of_stream(recorded_terms(register, rules), spec.version)
+    values = _merged(own, of_version, of_stream)
     with disk_errors("export", stream_id, folder):
         folder.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{stream_id}.", dir=folder))
         try:
-            for artifact, below in _placed(spec):
+            for artifact, below in _placed(spec.version):
                 materialise(controller.home.home, stream_id, artifact, made / "code" / below)
             text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
             (made / "file").write_text(text, encoding="utf-8")
@@ -69,98 +71,105 @@ def export_stream(controller: Controller, stream_id: str, folder: Path) -> tuple
             (made / "file").rename(file)  # last: a file without its code would be read
         finally:
             shutil.rmtree(made, ignore_errors=True)
-    return file, notes
+    return file, (*notes, *more_notes)
 
 
-def _placed(spec: DeploymentSpec) -> Iterator[tuple[Artifact, str]]:
+def _placed(version: Version) -> Iterator[tuple[Artifact, str]]:
     """Each pinned file, and the folder that it is put into."""
-    yield from ((artifact, "") for artifact in (spec.version.application, *spec.version.modules))
-    for kind in _KINDS:
-        yield from ((artifact, kind) for artifact in getattr(spec.version, kind))
-    yield from ((jar, _JARS) for jar in spec.version.jars if isinstance(jar, Artifact))
-    if spec.version.launcher is not None and spec.version.launcher.python_env is not None:
-        yield spec.version.launcher.python_env, PYTHON_ENV
+    for one in terms_of(Version):
+        value = getattr(version, one.name)
+        files = value if isinstance(value, tuple) else (value,)
+        yield from ((file, _folder_of(one)) for file in files if isinstance(file, Artifact))
+    if version.launcher is not None and version.launcher.python_env is not None:
+        yield version.launcher.python_env, PYTHON_ENV
 
 
-def _values(
-    spec: DeploymentSpec, register: StreamRegister, rules: AlertRules, home_uri: str, code: Path, *, is_running: bool
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    arguments, of_arguments = _arguments(spec.version.arguments)
-    conf, of_conf = _without_secrets("conf", spec.version.conf)
-    environment, of_environment = _without_secrets("environment", spec.version.environment)
-    retention, of_retention = _retention(register, spec)
-    found: dict[str, Any] = {
-        "id": spec.stream_id,
-        "application": f"{code.name}/{spec.version.application.name}",
-        "desired_state": "" if is_running else "stopped",
-        "arguments": arguments,
-        "master": spec.version.master,
-        "spark_conn_id": spec.version.spark_conn_id,
-        "launcher": _launcher(spec.version.launcher, code),
-        "conf": conf,
-        "environment": environment,
-        **{kind: [f"{code.name}/{kind}/{one.name}" for one in getattr(spec.version, kind)] for kind in _KINDS},
-        "jars": [f"{code.name}/{_JARS}/{jar.name}" if isinstance(jar, Artifact) else jar for jar in spec.version.jars],
-        "packages": list(spec.version.packages),
-        "modules": [one.name for one in spec.version.modules],
-        "working_folder": spec.version.working_folder,
-        "attaches": spec.version.attaches,
-        "version_label": spec.version.version_label,
-        "on_query_failure": "" if spec.version.on_query_failure == "script" else spec.version.on_query_failure,
-        "restart": _changed(asdict(register.restart_policy), asdict(RestartPolicy()), RestartPart.model_fields),
-        "alerts": _changed(asdict(rules), asdict(AlertRules()), AlertsPart.model_fields),
-        "settings": _changed(
-            asdict(spec.version.settings), asdict(default_settings(home_uri)), SettingsPart.model_fields
-        ),
-        "snapshots": _given(
-            {"every_seconds": spec.version.settings.snapshot_every_seconds, "place": spec.version.snapshots}
-        ),
-        "mirrors": list(spec.version.mirrors),
-        "retention": retention,
-        "owner": register.ownership.owner,
-        "labels": dict(register.ownership.labels),
-    }
-    return _given(found), (*of_arguments, *of_conf, *of_environment, *of_retention)
+def _folder_of(one: Term) -> str:
+    return "" if one.name in _BESIDE else one.name
 
 
-def _retention(register: StreamRegister, spec: DeploymentSpec) -> tuple[dict[str, Any] | None, list[str]]:
-    """The retention; a file has ``at_mirrors`` only beside mirrors: a sentence where that is left out."""
-    if register.retention is None:
-        return None, []
-    kept = {name: value for name, value in asdict(register.retention).items() if value is not None}
-    if not kept["at_mirrors"] or spec.version.mirrors:
-        return {name: value for name, value in kept.items() if value is not False}, []
-    del kept["at_mirrors"]
-    return kept, ["retention.at_mirrors is left out, since the stream has no mirrors"]
+def version_fields(version: Version, home_uri: str, code: Path) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a version, and a sentence for each secret that is left out."""
+    given, notes = dict(vars(version)), list[str]()
+    given["launcher"] = _with_python_env(version.launcher, code)
+    for one in terms_of(Version):
+        value = given[one.name]
+        if one.kind == "mapping":
+            given[one.name], left_out = _without_secrets(one.name, value)
+        elif isinstance(value, tuple):
+            given[one.name], left_out = _without_secret_texts(one.name, [_in_file(one, each, code) for each in value])
+        else:
+            given[one.name], left_out = _in_file(one, value, code), []
+        notes += left_out
+    default = {**_defaults(Version), "settings": vars(default_settings(home_uri))}
+    return _changed(Version, given, default, ()), notes
 
 
-def _launcher(launcher: LauncherChoice | None, code: Path) -> dict[str, Any] | None:
-    if launcher is None:
-        return None
-    options = dict(launcher.options)
-    if launcher.python_env is not None:  # a launcher takes absolute paths alone
-        options[PYTHON_ENV] = str(code.absolute() / PYTHON_ENV / launcher.python_env.name)
-    return _given({"name": launcher.name, "options": options, "conn_id": launcher.conn_id})
+def _in_file(one: Term, value: Any, code: Path) -> Any:
+    """A file as its path, or, if only modules beside the script are meant, as its name."""
+    if not isinstance(value, Artifact):
+        return value
+    return "/".join(filter(None, (code.name, _folder_of(one), value.name))) if is_path(one) else value.name
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value not in (None, "", (), [], {}, False)}
+def _with_python_env(launcher: LauncherChoice | None, code: Path) -> LauncherChoice | None:
+    if launcher is None or launcher.python_env is None:
+        return launcher
+    path = str(code.absolute() / PYTHON_ENV / launcher.python_env.name)  # a launcher takes absolute paths alone
+    return replace(launcher, options={**launcher.options, PYTHON_ENV: path}, python_env=None)
 
 
-def _changed(values: Mapping[str, Any], default: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in names if values[name] != default[name]}
+def _of_stream(recorded: Mapping[str, Any], version: Version) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a stream; a file has ``at_mirrors`` only with mirrors: a sentence if it is left out."""
+    retention, notes = dict(recorded["retention"]), list[str]()
+    if retention.get("at_mirrors") and not version.mirrors:
+        del retention["at_mirrors"]
+        notes.append("retention.at_mirrors is left out, since the stream has no mirrors")
+    return _changed(StreamTerms, {**recorded, "retention": retention}, _defaults(StreamTerms), ()), notes
 
 
-def _arguments(arguments: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """The arguments, a reference in place of each secret, and a sentence for each."""
+def _defaults(cls: type) -> dict[str, Any]:
+    return {one.name: one.default for one in terms_of(cls)}
+
+
+def _changed(cls: type, given: Mapping[str, Any], default: Mapping[str, Any], within: Place) -> dict[str, Any]:
+    """The terms of a class that have another value than by default, as a file has them."""
+    found: dict[str, Any] = {}
+    for one in terms_of(cls):
+        value, usual = given.get(one.name, one.default), default.get(one.name)
+        if one.kind == "part":
+            inner = {**_defaults(one.part), **by_name(usual)}
+            found = _merged(found, _changed(one.part, by_name(value), inner, place_of(one, within)))
+        elif value != usual and not (_is_nothing(value) and _is_nothing(usual)):
+            for name in reversed(place_of(one, within)):
+                value = {name: value}
+            found = _merged(found, value)
+    return found
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or value in ("", (), [], {})
+
+
+def _merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Objects of a file as one, and the objects in them."""
+    found: dict[str, Any] = {}
+    for name, value in ((name, value) for part in parts for name, value in part.items()):
+        both = isinstance(value, dict) and isinstance(found.get(name), dict)
+        found[name] = _merged(found[name], value) if both else value
+    return found
+
+
+def _without_secret_texts(kind: str, texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The texts, a reference in place of each secret, and a sentence for each."""
     kept, notes = [], []
-    for argument, name, secret in named_secrets(arguments):
+    for argument, name, secret in named_secrets(texts):
         if not secrets_of({}, [argument] if secret is None else [f"{name}={secret}"]):
             kept.append(argument)
             continue
         reference = f"env://{re.sub(r'[^A-Z0-9]+', '_', name.upper()).strip('_') or 'ARGUMENT'}"
         kept.append(reference if secret is None else argument.removesuffix(secret) + reference)
-        notes.append(f"an argument is a secret in the home, and is left out: give it as {reference}")
+        notes.append(f"one of {kind} is a secret in the home, and is left out: give it as {reference}")
     return kept, notes
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from airflow_streamstate.declarations.model import StreamDeclaration, reason_of
+from airflow_streamstate.declarations.model import StreamDeclaration
+from airflow_streamstate.declarations.term_parts import REFUSED, places, reason_of, reasons
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import check_stream_id
 
@@ -183,7 +184,7 @@ def read_stream(path: Path, root: Path | None = None) -> DeclaredStream | list[P
     try:
         declaration = StreamDeclaration.model_validate(values)
     except ValidationError as error:
-        return [_problem_of(path, lines, dict(one)) for one in error.errors(include_url=False, include_input=False)]
+        return [_problem_of(path, lines, dict(one)) for one in error.errors(include_url=False)]
     try:
         check_stream_id(declaration.id)
     except InvalidRequestError as error:
@@ -380,7 +381,7 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, at: tuple[str, ...], lines:
         return [_value(loader, one, (*at, str(number)), lines) for number, one in enumerate(node.value)]
     if at[:2] == _TYPED:
         return _typed(loader, node, at)
-    is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
+    is_plain = isinstance(node, yaml.ScalarNode) and not node.style  # libyaml's loader has "", the other one None
     return None if is_plain and node.value in _NOTHING else str(node.value)
 
 
@@ -401,15 +402,31 @@ def _reason(error: Mapping[str, Any], at: tuple[str, ...]) -> str:
     if error["type"] == "missing":
         return "this field is missing"
     if error["type"] == "extra_forbidden":
-        known = list(_part_at(at[:-1]).model_fields)
-        near = difflib.get_close_matches(at[-1], known, 1)
-        return f"there is no such field; did you mean {near[0]}?" if near else (
-            f"there is no such field; there are {', '.join(known)}"
-        )  # fmt: skip
+        return _reason_of_unknown(at)
     if error["type"] in _NO_MAPPING:
         return "give a mapping here, each line as `name: value`"
+    if error["type"] != REFUSED and at in places():
+        term, given = places()[at].term, error["input"]
+        if (term.is_number or term.kind in ("flag", "choice")) and isinstance(given, str):
+            wanted = term.problem(given)
+            return f"it cannot be {given[:60]!r}; {wanted[:1].lower()}{wanted[1:]}"
     text = str(error["msg"])
     return text[:1].lower() + text[1:]
+
+
+def _reason_of_unknown(at: tuple[str, ...]) -> str:
+    """Of a field that is not there: why files do not have it, where it is, or the nearest one."""
+    name = at[-1]
+    if name in reasons():
+        return f"files do not have this field: {reasons()[name]}"
+    known = list(_part_at(at[:-1]).model_fields)
+    elsewhere = [place for place, one in places().items() if name in (one.term.name, place[-1])]
+    if elsewhere and (name not in known):
+        return f"there is no such field here; did you mean {'.'.join(elsewhere[0])}?"
+    near = difflib.get_close_matches(name, known, 1)
+    return f"there is no such field; did you mean {near[0]}?" if near else (
+        f"there is no such field; there are {', '.join(known)}"
+    )  # fmt: skip
 
 
 def _part_at(at: tuple[str, ...]) -> type[BaseModel]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,19 @@ from airflow_streamstate.controller.request.requests import deploy_request as re
 from airflow_streamstate.controller.request.rewrites import check_rewrite, conf_of
 from airflow_streamstate.controller.request.script_modules import modules_beside
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
-from airflow_streamstate.declarations.model import StatePart
 from airflow_streamstate.declarations.reading import DeclaredStream
-from airflow_streamstate.declarations.term_parts import terms_in
+from airflow_streamstate.declarations.term_parts import is_path, takes_uris, values_in
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
 from airflow_streamstate.launch.options import plain_options
-from airflow_streamstate.protocol.alerts import AlertRules
-from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.records import StateRewrite
-from airflow_streamstate.protocol.restarts import RestartPolicy
-from airflow_streamstate.protocol.retention import RetentionPolicy
-from airflow_streamstate.protocol.settings import AgentSettings, default_settings
+from airflow_streamstate.protocol.settings import default_settings
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of, values_of
+from airflow_streamstate.protocol.terms.start import StartTerms
 from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from airflow_streamstate.protocol.terms.version import LauncherChoice, Version
-from airflow_streamstate.store.open import open_store, path_of_file_uri
+from airflow_streamstate.store.open import path_of_file_uri
 
 
 def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | None = None) -> DeployRequest:
@@ -46,45 +43,33 @@ def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | No
 
 
 def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | None) -> DeployRequest:
-    one, launcher = declared.declaration, declared.declaration.launcher
     if declared.root is not None:
         _keep_below(declared)
     return request_to_deploy(
-        one.id,
-        application=_path(declared, one.application),
-        arguments=one.arguments,
-        master=one.master,
-        conf={**one.conf, **_conf_of_state(one.state, one.conf)},
-        environment=one.environment,
-        py_files=_paths(declared, one.py_files),
-        files=_paths(declared, one.files),
-        jars=tuple(jar if _is_uri(jar) else str(_path(declared, jar)) for jar in one.jars),
-        packages=one.packages,
-        modules=one.modules,
-        working_folder=_working_folder(declared),
-        start=one.start,
-        allow_new_queries=one.allow_new_queries,
-        accept_hazards=upgrade_terms(declared).accept_hazards,
-        rename_queries=one.rename_queries,
-        move_sources=one.move_sources,
-        version_label=one.version_label,
-        spark_conn_id=one.spark_conn_id,
-        settings=settings_of(declared, home_uri),
-        attaches=one.attaches,
-        mirrors=tuple(dict.fromkeys(open_store(uri).uri for uri in one.mirrors)),
-        snapshots=one.snapshots.place,
-        on_query_failure=one.on_query_failure,
-        launcher=None
-        if launcher is None
-        else LauncherChoice(launcher.name, plain_options(launcher.options), launcher.conn_id),
-        restart_policy=policy_of(declared),
-        alert_rules=alert_rules_of(declared),
-        owner=one.owner,
-        labels=one.labels,
-        retention=_retention_values(declared),
+        declared.stream_id,
+        **_version_values(declared, home_uri),
+        **values_in(StartTerms, declared.declaration),
+        **stream_values(declared),
         reason=f"declared in {declared.path.name}",
         request_id=request_id,
     )
+
+
+def _version_values(declared: DeclaredStream, home_uri: str) -> dict[str, Any]:
+    """What its file says of its version, as ``read_patch`` takes it."""
+    given = values_in(Version, declared.declaration)
+    paths = (one for one in terms_of(Version) if is_path(one) and one.name in given)
+    found = given | {one.name: _with_paths(declared, one, given[one.name]) for one in paths}
+    folder = given.get("working_folder")
+    found["working_folder"] = Path(folder).expanduser() if folder else None  # a relative one is refused
+    if "launcher" in given:
+        options = plain_options(given["launcher"].get("options", {}))
+        found["launcher"] = LauncherChoice(**{**given["launcher"], "options": options})
+    conf = given.get("conf", {})
+    return found | {
+        "conf": {**conf, **_conf_of_state(_asked_state(declared), conf)},
+        "settings": replace(default_settings(home_uri), **given.get("settings", {})),
+    }
 
 
 def check_script(declared: DeclaredStream) -> None:
@@ -93,10 +78,10 @@ def check_script(declared: DeclaredStream) -> None:
     Raises:
         InvalidRequestError: it has a syntax error; with its line.
     """
-    one = declared.declaration
-    if one.spark_conn_id is not None or (one.launcher is not None and one.launcher.name != LOCAL):
+    given = values_in(Version, declared.declaration)
+    if given.get("spark_conn_id") is not None or given.get("launcher", {}).get("name", LOCAL) != LOCAL:
         return
-    path = _path(declared, one.application)
+    path = _path(declared, given["application"])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape is the script's own matter
@@ -134,7 +119,7 @@ def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) ->
 
 def upgrade_terms(declared: DeclaredStream) -> UpgradeTerms:
     """How a changed version of it takes over."""
-    return terms_in(UpgradeTerms, declared.declaration.upgrade)
+    return UpgradeTerms(**values_in(UpgradeTerms, declared.declaration))
 
 
 def version_after(declared: DeclaredStream, home_uri: str, before: Version) -> Version:
@@ -143,69 +128,43 @@ def version_after(declared: DeclaredStream, home_uri: str, before: Version) -> V
     return replace(deploy_request(declared, home_uri), rewrite=rewrite).following(before)
 
 
-def policy_of(declared: DeclaredStream) -> dict[str, Any]:
-    """The values of its restart policy: all of them, since a value that is left out has its default."""
-    given = declared.declaration.restart.model_dump(exclude_none=True)
-    return vars(RestartPolicy().changed(given)).copy()
+def stream_values(declared: DeclaredStream) -> dict[str, Any]:
+    """What its file says of the stream itself, by the names of ``StreamTerms``: what is left out has its default."""
+    given = values_in(StreamTerms, declared.declaration)
+    return {one.name: _whole(one, given.get(one.name)) for one in terms_of(StreamTerms)}
 
 
-def alert_rules_of(declared: DeclaredStream) -> dict[str, Any]:
-    """The values of its alert rules: all of them, since a value that is left out has its default.
-
-    Raises:
-        InvalidRequestError: one is out of its range.
-    """
-    given = declared.declaration.alerts.model_dump(exclude_none=True)
-    return vars(AlertRules().changed(given)).copy()
-
-
-def ownership_of(declared: DeclaredStream) -> Ownership:
-    """Its owner and labels."""
-    return Ownership().changed(declared.declaration.owner, declared.declaration.labels)
-
-
-def retention_of(declared: DeclaredStream) -> RetentionPolicy | None:
-    """Which of its snapshots stay; None where the file does not say."""
-    return RetentionPolicy.of(_retention_values(declared))
-
-
-def _retention_values(declared: DeclaredStream) -> dict[str, Any]:
-    part = declared.declaration.retention
-    return {} if part is None else part.model_dump()
-
-
-def settings_of(declared: DeclaredStream, home_uri: str) -> AgentSettings:
-    """The settings of its agent, with the defaults of the home.
-
-    Raises:
-        InvalidRequestError: one is out of its range.
-    """
-    given = declared.declaration.settings.model_dump(exclude_none=True)
-    every = declared.declaration.snapshots.every_seconds
-    return replace(default_settings(home_uri), snapshot_every_seconds=every, **given)
+def _whole(one: Term, given: Any) -> Any:
+    if one.kind == "part":
+        is_there = given is not None or not one.is_optional
+        return {**values_of(one.part, one.part()), **(given or {})} if is_there else {}
+    if one.kind == "mapping":
+        return given or {}
+    return (given or "").strip() if one.kind == "text" else given
 
 
 def rewrite_of(declared: DeclaredStream, before: Version) -> StateRewrite | None:
-    """How the state is written anew, where the declaration asks for another form than the current version has."""
-    asked = declared.declaration.state
-    check_rewrite(asked.partitions, asked.store, asked.checkpoint_format)
-    whole = StateRewrite(asked.partitions, asked.store, asked.checkpoint_format)
-    needed = {name: text for name, text in conf_of(whole).items() if before.conf.get(name) != text}
-    rewrite = StateRewrite(
-        asked.partitions if _differs(needed, StateRewrite(partitions=asked.partitions)) else None,
-        asked.store if _differs(needed, StateRewrite(state_store=asked.store)) else None,
-        asked.checkpoint_format if _differs(needed, StateRewrite(checkpoint_format=asked.checkpoint_format)) else None,
-        is_automatic=declared.declaration.upgrade.auto_migrate,
-    )
+    """How the state is rewritten, if the declaration asks for another form than the current version has."""
+    asked = _asked_state(declared)
+    check_rewrite(asked.partitions, asked.state_store, asked.checkpoint_format)
+    needed = {name: text for name, text in conf_of(asked).items() if before.conf.get(name) != text}
+    kept = {name: value for name, value in values_of(StateRewrite, asked).items() if _is_needed(name, value, needed)}
+    rewrite = StateRewrite(**kept)
     return None if rewrite == StateRewrite() else rewrite
 
 
-def _differs(needed: Mapping[str, str], part: StateRewrite) -> bool:
-    return not needed.keys().isdisjoint(conf_of(part))
+def _is_needed(name: str, value: Any, needed: Mapping[str, str]) -> bool:
+    """Whether the current version lacks a setting that this value stands for, or it stands for none."""
+    conf = conf_of(StateRewrite(**{name: value}))
+    return not conf or not needed.keys().isdisjoint(conf)
 
 
-def _conf_of_state(state: StatePart, conf: Mapping[str, str]) -> dict[str, str]:
-    found = conf_of(StateRewrite(state.partitions, state.store, state.checkpoint_format))
+def _asked_state(declared: DeclaredStream) -> StateRewrite:
+    return StateRewrite(**values_in(StateRewrite, declared.declaration))
+
+
+def _conf_of_state(asked: StateRewrite, conf: Mapping[str, str]) -> dict[str, str]:
+    found = conf_of(asked)
     for name, text in found.items():
         if conf.get(name, text) != text:
             raise InvalidRequestError(
@@ -218,8 +177,13 @@ def _conf_of_state(state: StatePart, conf: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _paths(declared: DeclaredStream, texts: Sequence[str]) -> tuple[Path, ...]:
-    return tuple(_path(declared, text) for text in texts)
+def _with_paths(declared: DeclaredStream, one: Term, given: Any) -> Any:
+    """The paths of a term."""
+    if one.kind == "path":
+        return _path(declared, given)
+    if takes_uris(one):
+        return tuple(text if _is_uri(text) else str(_path(declared, text)) for text in given)
+    return tuple(_path(declared, text) for text in given)
 
 
 def _path(declared: DeclaredStream, text: str) -> Path:
@@ -233,17 +197,19 @@ def _keep_below(declared: DeclaredStream) -> None:
     Raises:
         InvalidRequestError: one does; or the modules of the script cannot be found.
     """
-    one = declared.declaration
-    texts = [one.application, *one.py_files, *one.files, *filter(None, [one.working_folder])]
-    texts += [path_of_file_uri(jar) if jar.startswith("file:") else jar for jar in one.jars if not _is_elsewhere(jar)]
-    if one.launcher is not None and (python_env := one.launcher.options.get(PYTHON_ENV)):
-        texts.append(str(python_env))
+    given = values_in(Version, declared.declaration)
+    options = given.get("launcher", {}).get("options", {})
+    texts = list(map(str, filter(None, [given.get("working_folder"), options.get(PYTHON_ENV)])))
+    for one in terms_of(Version):
+        if is_path(one) and one.name in given:
+            named = [given[one.name]] if one.kind == "path" else given[one.name]
+            texts += [text for text in named if not (takes_uris(one) and _is_elsewhere(text))]
     for text in texts:
-        _need_below(declared, _path(declared, text), text)
-    for text in one.py_files:
+        _need_below(declared, _path(declared, path_of_file_uri(text) if text.startswith("file:") else text), text)
+    for text in given.get("py_files", ()):
         for path in _path(declared, text).rglob("*"):  # of a folder, what is linked into it
             _need_below(declared, path, text)
-    for module in modules_beside(_path(declared, one.application), one.modules):
+    for module in modules_beside(_path(declared, given["application"]), given.get("modules")):
         _need_below(declared, module.path, module.name)
 
 
@@ -258,13 +224,8 @@ def _need_below(declared: DeclaredStream, path: Path, text: str) -> None:
         )
 
 
-def _is_elsewhere(jar: str) -> bool:
-    return _is_uri(jar) and not jar.startswith("file:")
-
-
-def _working_folder(declared: DeclaredStream) -> Path | None:
-    text = declared.declaration.working_folder
-    return None if text is None else Path(text).expanduser()  # a relative one is refused
+def _is_elsewhere(text: str) -> bool:
+    return _is_uri(text) and not text.startswith("file:")
 
 
 def _is_uri(text: str) -> bool:

@@ -6,15 +6,15 @@ Every parser raises InvalidRequestError, with the field's name, for a value that
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.options import plain_options
-from airflow_streamstate.protocol.alerts import alert_values
 from airflow_streamstate.protocol.codec import parse_time
+from airflow_streamstate.protocol.terms.declaration import Kind, Term, terms_of
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 
 T = TypeVar("T")
@@ -25,12 +25,6 @@ def optional_text(value: object) -> str | None:
     """A text that may be missing: native rendering gives None, plain rendering ``None`` or an empty text."""
     text = str(value).strip() if value is not None else ""
     return None if text in ("", "None") else text
-
-
-def optional_path(value: object) -> Path | None:
-    """A path that may be missing, as ``optional_text``."""
-    text = optional_text(value)
-    return None if text is None else Path(text)
 
 
 def texts(value: object, field: str) -> tuple[str, ...]:
@@ -49,34 +43,34 @@ def text_mapping(value: object, field: str) -> dict[str, str]:
     return {str(name): _as_spark_writes_it(item) for name, item in found.items()}
 
 
-def restart_policy(value: object, field: str) -> dict[str, Any]:
-    """Values of a restart policy by name, or JSON of them; the request refuses what it does not know."""
-    found: dict[str, Any] = dict(text_mapping(value, field))
-    for name, text in found.items():
-        if name == "restore_lost_checkpoint":
-            found[name] = yes_or_no(text, f"{field}.{name}")
-        elif name == "max_restarts":
-            found[name] = whole_number(text, f"{field}.{name}")
-        elif name.endswith(("_seconds", "_factor")):
-            found[name] = optional_factor(text, f"{field}.{name}")
-    return found
+def is_given(value: object) -> bool:
+    """Whether a field was given at all: native rendering gives None, plain rendering ``None`` or an empty text."""
+    return value is not None and (not isinstance(value, str) or optional_text(value) is not None)
 
 
-def alert_rules(value: object, field: str) -> dict[str, Any]:
-    """Values of alert rules by name, or JSON of them; the request refuses what it does not know."""
-    found = _mapping(value, field) or {}
-    return alert_values({str(name): one for name, one in found.items()})
+def term_value(one: Term, value: object, field: str) -> Any:
+    """The value of a term, by its kind; its bounds are checked by its class."""
+    return _PARSERS[one.kind](one, value, field)
 
 
-def retention(value: object, field: str) -> dict[str, Any] | None:
-    """All values of a retention by name, or JSON of them; None for none given. The request refuses what it does not
-    know."""
-    found = _mapping(value, field)
-    if found is None:
+def values_by_name(cls: type, value: object, field: str) -> dict[str, Any]:
+    """Values of terms of a class by name, or JSON of them; a name that it does not have stays, to be refused by it."""
+    known = {one.name: one for one in terms_of(cls)}
+    found = {str(name): given for name, given in (_mapping(value, field) or {}).items()}
+    return {
+        name: _value_by_name(known[name], given, f"{field}.{name}") if name in known else given
+        for name, given in found.items()
+        if given is not None or name not in known or known[name].is_optional  # a value that renders to nothing
+    }
+
+
+def _value_by_name(one: Term, value: object, field: str) -> Any:
+    """As ``term_value``; ``none`` is None where that is a value, and a list may be a text with commas."""
+    if one.is_optional and str(value).strip().lower() in ("", "none"):
         return None
-    parsers = {"keep": optional_whole_number, "older_than_seconds": optional_factor, "at_mirrors": yes_or_no}
-    given = {str(name): one for name, one in found.items()}
-    return {name: parsers[name](one, f"{field}.{name}") if name in parsers else one for name, one in given.items()}
+    if one.kind == "texts" and isinstance(value, str) and not value.lstrip().startswith("["):
+        return tuple(filter(None, map(str.strip, value.split(","))))
+    return term_value(one, value, field)
 
 
 def launcher_choice(name: object, options: object, conn_id: object, pod_template: object) -> LauncherChoice | None:
@@ -135,10 +129,8 @@ def optional_seconds(value: object, field: str) -> float | None:
     return None if optional_text(value) is None else as_seconds(value, field)
 
 
-def optional_factor(value: object, field: str) -> float | None:
-    """A number that may be missing."""
-    if optional_text(value) is None:
-        return None
+def number(value: object, field: str) -> float:
+    """A number, or one as text."""
     try:
         return float(str(value))
     except ValueError:
@@ -148,7 +140,15 @@ def optional_factor(value: object, field: str) -> float | None:
 def texts_by_name(value: object, field: str) -> dict[str, tuple[str, ...]]:
     """Lists of texts by name, or JSON of them."""
     found = _mapping(value, field) or {}
-    return {str(name): texts(lines, field) for name, lines in found.items()}
+    return {str(name): texts(_lines(lines, field), field) for name, lines in found.items()}
+
+
+def _lines(given: object, field: str) -> list[str]:
+    """Texts as they are, objects as JSON."""
+    found = _parsed(given, field, "[") if isinstance(given, str) else given
+    if not isinstance(found, Sequence) or isinstance(found, str) or not found:
+        raise InvalidRequestError("this field has no list for a name", field=field, next_step=_NATIVE)
+    return [one if isinstance(one, str) else json.dumps(one, separators=(",", ":")) for one in found]
 
 
 def whole_number(value: object, field: str) -> int:
@@ -193,3 +193,26 @@ def _parsed(text: str, field: str, opening: str) -> object:
 
 def _as_spark_writes_it(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _part(one: Term, value: object, field: str) -> Any:
+    is_whole = one.declared.part is None and isinstance(value, one.part)
+    return value if is_whole else values_by_name(one.part, value, field)
+
+
+_PARSERS: Mapping[Kind, Callable[[Term, Any, str], Any]] = {
+    "flag": lambda _one, value, field: yes_or_no(value, field),
+    "choice": lambda one, value, field: one_of(str(value).strip(), one.choices, field),
+    "seconds": lambda _one, value, field: number(value, field),
+    "number": lambda _one, value, field: number(value, field),
+    "whole": lambda _one, value, field: whole_number(value, field),
+    "text": lambda _one, value, _field: str(value).strip(),
+    "texts": lambda _one, value, field: texts(value, field),
+    "command": lambda _one, value, field: texts(value, field),
+    "mapping": lambda _one, value, field: text_mapping(value, field),
+    "lists": lambda _one, value, field: texts_by_name(value, field),
+    "moment": lambda _one, value, field: as_moment(value, field),
+    "path": lambda _one, value, _field: Path(str(value).strip()),
+    "paths": lambda _one, value, field: tuple(map(Path, texts(value, field))),
+    "part": _part,
+}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -32,8 +32,10 @@ from airflow_streamstate.hooks.rendered import (
 )
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, DefersToTrigger, requester_of
+from airflow_streamstate.operators.term_fields import names_of, rendered_terms, taken_terms
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -106,31 +108,39 @@ class CompareStreamsOperator(StreamFilesOperator):
     verdict}``; the waves of ``ApplyStreamsOperator``, each ``{number, streams}``: the canary first, then waves of
     ``wave`` streams, those that are pruned last; and all of it as Markdown, for a person.
 
-    :param rehearse: rehearse each changed version; false compares only what was declared. (templated)
-    :param rehearsal_deadline_seconds: seconds until a rehearsal is ended. (templated)
     :param canary: a label, ``NAME`` or ``NAME=VALUE``: the streams that have it come first. (templated)
     :param wave: how many streams are changed at a time. (templated)
     :param prune: streams that no file declares are stopped, in the last wave; refused unless ``streams`` are folders
         and ``only`` is empty. (templated)
+
+    :param rehearse: try each query on a fork of its state, without a sink: with an empty batch, then with its newest
+        batches; else only compare the plans. The script runs once in both, with ``STREAMSTATE_REHEARSAL=1`` in its
+        environment. (templated)
+    :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
     """
 
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(UpgradeTerms, "compare"))
     template_fields: Sequence[str] = (
-        *StreamFilesOperator.template_fields, "rehearse", "rehearsal_deadline_seconds", "canary", "wave", "prune"
+        *StreamFilesOperator.template_fields, *names_of(taken), "canary", "wave", "prune"
     )  # fmt: skip
 
     def __init__(
         self,
         *,
+        # terms
         rehearse: bool | str = True,
-        rehearsal_deadline_seconds: float | str = DEADLINE_SECONDS,
+        rehearsal_deadline_seconds: float | str = 300.0,
+        # end of terms
         canary: str = "",
         wave: int | str = 1,
         prune: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        # terms
         self.rehearse = rehearse
         self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
+        # end of terms
         self.canary = canary
         self.wave = wave
         self.prune = prune
@@ -149,8 +159,8 @@ class CompareStreamsOperator(StreamFilesOperator):
         declared, hook = self.declared(), self.hook(context)
         terms = ApplyTerms(canary=optional_text(self.canary) or "", wave=whole_number(self.wave, "wave"))
         all_waves = waves_of(declared, terms)
-        is_rehearsed = yes_or_no(self.rehearse, "rehearse")
-        deadline = as_seconds(self.rehearsal_deadline_seconds, "rehearsal_deadline_seconds") if is_rehearsed else None
+        rehearsal = rendered_terms(UpgradeTerms, self, self.taken)
+        deadline = rehearsal.rehearsal_deadline_seconds if rehearsal.rehearse else None
         found = compare_all(
             hook.client, declared, deadline, lambda stream_id: self.log.info("%s", stream_id), are_all=prunes
         )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.hooks.rendered import optional_seconds, optional_text, texts, whole_number
+from airflow_streamstate.hooks.rendered import texts
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
+from airflow_streamstate.operators.term_fields import kept, names_of, rendered_values, taken_terms
+from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -22,45 +25,45 @@ class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
 
     The driver of a stream with mirrors copies its snapshots itself while it runs. Idempotent: a retry copies only what
     is missing. The worker copies the bytes, so ``deferrable`` and ``timeout_seconds`` have no effect; use
-    ``execution_timeout``.
+    ``execution_timeout``. How it fetches is as in the deployment's settings, unless given.
 
     Returns ``{stream_id, snapshots: [{snapshot_id, mirror, files, bytes}]}``.
 
     :param mirrors: URIs to use instead of the current deployment's mirrors. (templated)
-    :param fetch_batch_bytes: bytes to fetch at a time; None: the deployment's setting. (templated)
-    :param fetch_timeout_seconds: give up a store that does not answer for so long; None: the deployment's setting.
-        (templated)
+
+    :param fetch_batch_bytes: how many bytes of a snapshot are fetched at a time. (templated)
+    :param fetch_timeout_seconds: a fetch that a store does not answer for so long is given up. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *StreamStateOperator.template_fields,
-        "mirrors",
-        "fetch_batch_bytes",
-        "fetch_timeout_seconds",
-    )
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(kept(terms_of(AgentSettings, "mirror")))
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "mirrors", *names_of(taken))
 
     def __init__(
         self,
         *,
         mirrors: Sequence[str] | str = (),
+        # terms
         fetch_batch_bytes: int | str | None = None,
         fetch_timeout_seconds: float | str | None = None,
+        # end of terms
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.mirrors = mirrors
+        # terms
         self.fetch_batch_bytes = fetch_batch_bytes
         self.fetch_timeout_seconds = fetch_timeout_seconds
+        # end of terms
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
-        batch_bytes = optional_text(self.fetch_batch_bytes)
+        fetching = rendered_values(self, self.taken, AgentSettings)
         stream_id, mirrors = str(self.stream_id), hook.client.mirrors
         copied = mirrors.copy(
             stream_id,
             mirrors.chosen(stream_id, texts(self.mirrors, "mirrors")),
-            batch_bytes=None if batch_bytes is None else whole_number(batch_bytes, "fetch_batch_bytes"),
-            timeout_seconds=optional_seconds(self.fetch_timeout_seconds, "fetch_timeout_seconds"),
+            batch_bytes=fetching.get("fetch_batch_bytes"),
+            timeout_seconds=fetching.get("fetch_timeout_seconds"),
         )
         rows = [
             {"snapshot_id": done.snapshot_id, "mirror": uri, "files": done.files, "bytes": done.size_bytes}

@@ -16,9 +16,9 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError, Strea
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import as_seconds, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.base import RETURN_KEY, request_id_of
+from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, request_id_of
 from airflow_streamstate.operators.changing import ChangingOperator
-from airflow_streamstate.operators.term_fields import names_of, rendered_terms
+from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of, taken_terms
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES, RehearsalTerms
 
@@ -37,7 +37,8 @@ class PlanUpgradeOperator(ChangingOperator):
     The new script runs once in its own driver, with ``STREAMSTATE_REHEARSAL=1`` in its environment. Each query is
     compared with the running one, and tried with an empty batch on a fork of its state, without a sink. The stream, its
     positions and its sinks are not touched, and the rehearsal's files are removed. Omitted parameters stay as in the
-    current deployment.
+    current deployment, ``conf``, ``environment`` and ``launcher_options`` name by name; only the label of a version is
+    that of its script.
 
     With ``replay_batches`` the newest recorded batches then run in the recorded version and in a new one that fits: on
     forks of the state of before them, into temporary files of the worker, with Spark's master ``local[*]``. Their rows
@@ -50,40 +51,50 @@ class PlanUpgradeOperator(ChangingOperator):
     changed_rows[{key, old, new}]}}], state}}, old, speed}, not_replayed, notes}``; a failed task has the same XCom.
     ``replay`` is null where no batch was replayed, and ``not_replayed`` says why.
 
-    :param application: path of the new PySpark script; None: unchanged. (templated)
-    :param arguments: all arguments of the script; None: unchanged. (templated)
-    :param conf: Spark configuration that overrides the current one; a value may be a reference to a secret. (templated)
-    :param environment: variables for the driver that override the current ones. (templated)
+    :param application: the PySpark script, unmodified. (templated)
+    :param arguments: the script's arguments. An argument, or its value after ``--name=``, may be a reference to a
+        secret: ``env://NAME``, ``secret://airflow-connection/ID#password`` (or login, host, port, schema, extra.KEY),
+        ``secret://airflow-variable/KEY``. It is looked up at each launch, and only the reference is recorded.
+        (templated)
     :param master: Spark's master. (templated)
-    :param spark_conn_id: an Airflow connection of type ``spark`` through which the driver is started. (templated)
-    :param launcher: what starts the drivers from now on; ``local`` for the machine of the task. (templated)
-    :param launcher_options: options of the launcher that change; with another launcher, all its options. (templated)
-    :param launcher_conn_id: the Airflow connection by which it reaches its cluster; ``yarn`` takes none. (templated)
-    :param pod_template: the option of that name of ``kubernetes``. (templated)
-    :param py_files: Python files, folders, zips, eggs and wheels for the script; None: unchanged. (templated)
-    :param modules: with ``application``: patterns below its folder: what is pinned of it, in place of what the script
-        imports from there. (templated)
-    :param working_folder: absolute folder that drivers run in; None: unchanged. (templated)
-    :param files: files beside the script; None: unchanged. (templated)
-    :param packages: Maven coordinates; None: unchanged. (templated)
-    :param jars: paths of jars, pinned, or URIs as they are; None: unchanged. (templated)
-    :param allow_new_queries: queries that may start empty although the snapshot does not contain them. (templated)
-    :param rename_queries: by the name of a query in the snapshot, the name that the script gives it now. (templated)
-    :param move_sources: by the folder of a file source at the snapshot, where the same files are now. (templated)
-    :param accept_lost_input: queries that may continue although input after their offsets is lost. (templated)
+    :param conf: Spark configuration. A value may be a reference to a secret. (templated)
+    :param environment: variables for the driver's environment; a value may be a reference to a secret. (templated)
+    :param py_files: Python files, folders, zips, eggs and wheels for the script; pinned. (templated)
+    :param files: files beside the script; pinned. (templated)
+    :param jars: local paths of jars, pinned; or URIs, as they are. (templated)
+    :param packages: Maven packages. (templated)
+    :param modules: patterns below the script's folder, as ``lib/*.py``: what is pinned of it, in place of what the
+        script imports from there. (templated)
+    :param working_folder: the absolute folder that drivers run in. (templated)
+    :param spark_conn_id: the Airflow connection of type spark through which the driver is started. (templated)
+    :param launcher: what starts the drivers: local, on the machine of the caller; kubernetes, yarn, ssh,
+        emr-serverless, emr-eks, or one of another package. (templated)
+    :param launcher_options: the launcher's options by name, as its how-to page lists them; none of them is a secret.
+        (templated)
+    :param launcher_conn_id: the Airflow connection by which it reaches its cluster; yarn takes none. (templated)
+    :param pod_template: for the launcher ``kubernetes``: a pod as YAML or mapping, merged into the driver's.
+        (templated)
+    :param version_label: your own name of this version. (templated)
+    :param on_query_failure: what a failed query does to the others: fail stops them and ends the deployment, degrade
+        lets them run on, script leaves it to the script. (templated)
     :param allow_state_loss: drop state that the drain could not flush. (templated)
-    :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home.
+    :param allow_new_queries: queries that may start empty although the snapshot does not contain them. (templated)
+    :param rename_queries: queries that the script has renamed: by their names in the snapshot, their names now; their
+        state is kept. (templated)
+    :param move_sources: folders of file sources that have moved: by the folder at the snapshot, the folder below which
+        the same files are now, under the same names. The script reads the new folder; what was read is not read again.
         (templated)
-    :param version_label: your own name of the new version; None: none for another script. (templated)
-    :param on_query_failure: what a failed query does to the others, as in ``DeployStreamOperator``; None: unchanged.
+    :param accept_lost_input: queries that may continue although input after their offsets is lost at the source.
         (templated)
-    :param partitions: write the state anew in that number of partitions; None: unchanged. (templated)
-    :param state_store: ``rocksdb``: write the state anew into that store; None: unchanged. (templated)
-    :param checkpoint_format: write the state anew in Spark's state checkpoint format 1 or 2; None: unchanged.
-        (templated)
-    :param migration: path of a file with functions from old to new state; None: none. (templated)
-    :param auto_migrate: migrate state without a function where that is safe. (templated)
-
+    :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home. By default
+        they are refused. (templated)
+    :param partitions: write the state again in this number of partitions of each stateful operator: Spark keeps the
+        number that a checkpoint began with. ``streamstate rescale --suggest`` suggests one. (templated)
+    :param state_store: write the state again into this state store: rocksdb. (templated)
+    :param checkpoint_format: write the state again in Spark's state checkpoint format 1 or 2. (templated)
+    :param migration: a Python file with functions from old to new state (airflow_streamstate.migration). (templated)
+    :param auto_migrate: migrate state without a function where that is safe: an aggregate added, which begins with no
+        rows, or removed, others in another order, a wider type, a field added to a state variable. (templated)
     :param rehearse: try each query on a fork of its state, without a sink: with an empty batch, then with its newest
         batches; else only compare the plans. The script runs once in both, with ``STREAMSTATE_REHEARSAL=1`` in its
         environment. (templated)
@@ -100,20 +111,51 @@ class PlanUpgradeOperator(ChangingOperator):
         rehearsal failed; false leaves the decision to later tasks. (templated)
     """
 
-    taken: ClassVar[tuple[Term, ...]] = terms_of(RehearsalTerms)
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(ChangingOperator.taken, terms_of(RehearsalTerms))
     template_fields: Sequence[str] = (
-        *(name for name in ChangingOperator.template_fields if name != "timeout_seconds"),
+        *(name for name in StreamStateOperator.template_fields if name != "timeout_seconds"),
         "deadline_seconds",
         *names_of(taken),
         "fail_unless_it_fits",
         "replay_batches",
         "fail_on_changed_rows",
     )
+    template_fields_renderers: ClassVar[dict[str, str]] = renderers_of(taken)
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = choices_of(taken)
 
     def __init__(
         self,
         *,
         # terms
+        application: str | Path | None = None,
+        arguments: Sequence[str] | str | None = None,
+        master: str | None = None,
+        conf: Mapping[str, str] | str | None = None,
+        environment: Mapping[str, str] | str | None = None,
+        py_files: Sequence[str] | str | None = None,
+        files: Sequence[str] | str | None = None,
+        jars: Sequence[str] | str | None = None,
+        packages: Sequence[str] | str | None = None,
+        modules: Sequence[str] | str | None = None,
+        working_folder: str | Path | None = None,
+        spark_conn_id: str | None = None,
+        launcher: str | None = None,
+        launcher_options: Mapping[str, Any] | str | None = None,
+        launcher_conn_id: str | None = None,
+        pod_template: Mapping[str, Any] | str | None = None,
+        version_label: str | None = None,
+        on_query_failure: str | None = None,
+        allow_state_loss: bool | str = False,
+        allow_new_queries: Sequence[str] | str | None = (),
+        rename_queries: Mapping[str, str] | str | None = None,
+        move_sources: Mapping[str, str] | str | None = None,
+        accept_lost_input: Sequence[str] | str | None = (),
+        allow_literal_secrets: bool | str = False,
+        partitions: int | str | None = None,
+        state_store: str | None = None,
+        checkpoint_format: int | str | None = None,
+        migration: str | Path | None = None,
+        auto_migrate: bool | str = False,
         rehearse: bool | str = True,
         rehearse_batches: int | str = 1,
         rehearse_rows: int | str = 100_000,
@@ -127,6 +169,35 @@ class PlanUpgradeOperator(ChangingOperator):
         super().__init__(timeout_seconds=deadline_seconds, **kwargs)
         self.deadline_seconds = deadline_seconds
         # terms
+        self.application = None if application is None else str(application)
+        self.arguments = arguments
+        self.master = master
+        self.conf = conf
+        self.environment = environment
+        self.py_files = py_files
+        self.files = files
+        self.jars = jars
+        self.packages = packages
+        self.modules = modules
+        self.working_folder = None if working_folder is None else str(working_folder)
+        self.spark_conn_id = spark_conn_id
+        self.launcher = launcher
+        self.launcher_options = launcher_options
+        self.launcher_conn_id = launcher_conn_id
+        self.pod_template = pod_template
+        self.version_label = version_label
+        self.on_query_failure = on_query_failure
+        self.allow_state_loss = allow_state_loss
+        self.allow_new_queries = allow_new_queries
+        self.rename_queries = rename_queries
+        self.move_sources = move_sources
+        self.accept_lost_input = accept_lost_input
+        self.allow_literal_secrets = allow_literal_secrets
+        self.partitions = partitions
+        self.state_store = state_store
+        self.checkpoint_format = checkpoint_format
+        self.migration = None if migration is None else str(migration)
+        self.auto_migrate = auto_migrate
         self.rehearse = rehearse
         self.rehearse_batches = rehearse_batches
         self.rehearse_rows = rehearse_rows
@@ -142,6 +213,7 @@ class PlanUpgradeOperator(ChangingOperator):
         self._is_ended = False
         self._rehearsal_id = ""
         self._report: PlanReport | None = None
+        self._built = True
 
     def replayed(self) -> tuple[int, bool]:
         """How many batches of each query are replayed, and whether changed rows fail the task.

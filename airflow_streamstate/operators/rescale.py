@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.hooks.rendered import one_of, optional_text, whole_number
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.driving import UpgradeOperatorBase
-from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of
-from airflow_streamstate.protocol.records import STATE_STORES
+from airflow_streamstate.operators.term_fields import (
+    choices_of,
+    names_of,
+    rendered_terms,
+    rendered_values,
+    renderers_of,
+    required,
+    taken_terms,
+)
+from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 
@@ -26,9 +33,9 @@ class RescaleStreamOperator(UpgradeOperatorBase):
     written anew as it is by then. Needs Spark 4.2 or newer. Idempotent, with the result of ``UpgradeStreamOperator``;
     ``RollbackStreamOperator`` brings the old number back.
 
-    :param partitions: the number of partitions of the state of each operator. (templated)
-    :param state_store: ``rocksdb`` also moves the state there; Spark writes state anew into no other store. (templated)
-
+    :param partitions: write the state again in this number of partitions of each stateful operator: Spark keeps the
+        number that a checkpoint began with. ``streamstate rescale --suggest`` suggests one. (templated)
+    :param state_store: write the state again into this state store: rocksdb. (templated)
     :param roll_back_if_slower: give up a version that falls behind its input and is slower than the version before by
         this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
         rates. (templated)
@@ -49,26 +56,25 @@ class RescaleStreamOperator(UpgradeOperatorBase):
     :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other way back. (templated)
     """
 
-    taken: ClassVar[tuple[Term, ...]] = terms_of(UpgradeTerms, "rescale")
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(
+        required(terms_of(StateRewrite, "rescale"), "partitions"), terms_of(UpgradeTerms, "rescale")
+    )
     template_fields: Sequence[str] = (
         *UpgradeOperatorBase.template_fields,
-        "partitions",
-        "state_store",
         *names_of(taken),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = renderers_of(taken)
     literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
         **UpgradeOperatorBase.literal_choices,
         **choices_of(taken),
-        "state_store": STATE_STORES,
     }
 
     def __init__(
         self,
         *,
+        # terms
         partitions: int | str,
         state_store: str | None = None,
-        # terms
         roll_back_if_slower: float | str | None = None,
         warm_return: bool | str = False,
         rehearse_batches: int | str = 1,
@@ -78,14 +84,14 @@ class RescaleStreamOperator(UpgradeOperatorBase):
         healthy_batches: int | str = 3,
         healthy_deadline_seconds: float | str = 300.0,
         caught_up: bool | str = False,
-        undo_command: Sequence[str] | str = (),
+        undo_command: Sequence[str] | str | None = (),
         # end of terms
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        # terms
         self.partitions = partitions
         self.state_store = state_store
-        # terms
         self.roll_back_if_slower = roll_back_if_slower
         self.warm_return = warm_return
         self.rehearse_batches = rehearse_batches
@@ -111,10 +117,6 @@ class RescaleStreamOperator(UpgradeOperatorBase):
         from airflow_streamstate.controller.request.requests import change_request
         from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 
-        change = change_request(
-            str(self.stream_id),
-            partitions=whole_number(self.partitions, "partitions"),
-            state_store=one_of(optional_text(self.state_store), (None, *STATE_STORES), "state_store"),
-            reason=str(self.reason),
-        )
+        rewrite = rendered_values(self, self.taken, StateRewrite)
+        change = change_request(str(self.stream_id), reason=str(self.reason), **rewrite)
         return UpgradeRequest(change, rendered_terms(UpgradeTerms, self, self.taken, mode="restore"))

@@ -63,13 +63,13 @@ class RollbackStreamOperator(UpgradeOperatorBase):
         snapshot_id: str | None = None,
         max_snapshot_age_seconds: float | str | None = None,
         accept_duplicates: bool | str = False,
-        accept_lost_input: Sequence[str] | str = (),
+        accept_lost_input: Sequence[str] | str | None = (),
         warm: bool | str = True,
         rehearsal_deadline_seconds: float | str = 300.0,
         healthy_batches: int | str = 3,
         healthy_deadline_seconds: float | str = 300.0,
         caught_up: bool | str = False,
-        undo_command: Sequence[str] | str = (),
+        undo_command: Sequence[str] | str | None = (),
         # end of terms
         **kwargs: Any,
     ) -> None:

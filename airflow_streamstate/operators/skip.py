@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_streamstate.hooks.rendered import optional_text, whole_number, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
+from airflow_streamstate.operators.term_fields import names_of, rendered_values, taken_terms
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.start import StartTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -29,16 +32,18 @@ class SkipBatchOperator(StreamStateOperator):
     :param reason: required; kept with the gap. (templated)
     :param query_name: the query, if several have a batch of this number planned. (templated)
     :param accept_written_rows: skip the batch although the sink may hold some of its output, which stays. (templated)
-    :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
     :param wait_for_completion: wait until the batch is skipped, for ``timeout_seconds`` at most.
+
+    :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
     """
 
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(StartTerms, "skip"))
     template_fields: Sequence[str] = (
         *StreamStateOperator.template_fields,
         "batch_id",
         "query_name",
         "accept_written_rows",
-        "assume_dead",
+        *names_of(taken),
     )
 
     def __init__(
@@ -47,7 +52,9 @@ class SkipBatchOperator(StreamStateOperator):
         batch_id: int | str,
         query_name: str | None = None,
         accept_written_rows: bool | str = False,
+        # terms
         assume_dead: bool | str = False,
+        # end of terms
         wait_for_completion: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -55,7 +62,9 @@ class SkipBatchOperator(StreamStateOperator):
         self.batch_id = batch_id
         self.query_name = query_name
         self.accept_written_rows = accept_written_rows
+        # terms
         self.assume_dead = assume_dead
+        # end of terms
         self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
@@ -68,7 +77,7 @@ class SkipBatchOperator(StreamStateOperator):
             reason=str(self.reason),
             query_name=optional_text(self.query_name),
             accepts_written=yes_or_no(self.accept_written_rows, "accept_written_rows"),
-            assume_dead=yes_or_no(self.assume_dead, "assume_dead"),
+            **rendered_values(self, self.taken, StartTerms),
         )
         purpose = f"{request.batch_id} {request.query_name} {request.accepts_written}"
         order = hook.client.skips.skip(request, request_id_of(context, purpose), self._say_what_is_passed_over)

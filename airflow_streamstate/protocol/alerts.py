@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, get_args
@@ -19,6 +18,7 @@ from airflow_streamstate.protocol.fields import (
     StreamId,
     UpgradeIdOrNone,
 )
+from airflow_streamstate.protocol.terms.declaration import check_names, check_terms, term, terms_of
 
 RuleName = Literal[
     "driver_dead", "driver_silent", "query_died", "gave_up", "no_commit", "lag", "lag_growing", "watermark",
@@ -27,19 +27,7 @@ RuleName = Literal[
 ]  # fmt: skip
 RULES: tuple[RuleName, ...] = get_args(RuleName)
 _MOST = 2.0**53
-_SECONDS = (1.0, 315_360_000.0)
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "driver_silent_seconds": _SECONDS,
-    "no_commit_seconds": _SECONDS,
-    "lag_over": (0, _MOST),
-    "lag_growing_seconds": _SECONDS,
-    "watermark_behind_seconds": _SECONDS,
-    "state_rows_over": (0, _MOST),
-    "state_memory_bytes_over": (0, _MOST),
-    "state_growing_seconds": _SECONDS,
-    "snapshot_age_seconds": _SECONDS,
-}
-_WHOLE = frozenset({"lag_over", "state_rows_over", "state_memory_bytes_over"})
+_MOST_SECONDS = 315_360_000.0
 
 
 def alert_values(given: Mapping[str, object]) -> dict[str, Any]:
@@ -62,39 +50,49 @@ def _threshold(name: str, value: object) -> object:
     if value.strip().lower() in ("none", ""):
         return None
     try:
-        return int(value) if name in _WHOLE else float(value)
+        return int(value) if _KINDS.get(name) == "whole" else float(value)
     except ValueError:
         return value
 
 
 @dataclass(frozen=True)
 class AlertRules:
-    """The rules of a stream. A rule whose threshold is None is not evaluated, but for ``snapshot_age_seconds``.
+    """The rules of a stream. A rule whose threshold is None is not evaluated, but for ``snapshot_age_seconds``."""
 
-    Attributes:
-        driver_silent_seconds: a driver lives, as its launcher says, and has given no sign of life for so long.
-        no_commit_seconds: a query that has input left has committed nothing for so long, and for three batches.
-        lag_over: a query is behind by more than this, in the unit of its source: rows, files, versions, bytes.
-        lag_growing_seconds: a query has fallen further behind over so long.
-        watermark_behind_seconds: the watermark of a query is older than the driver's clock by this.
-        state_rows_over: the state of a query has more rows.
-        state_memory_bytes_over: the state of a query takes more memory, as Spark reports it.
-        state_growing_seconds: over so long the state of a query got more new rows than the query read.
-        snapshot_age_seconds: the newest snapshot of a running stream is older. None: three times the stream's own
-            schedule of snapshots; without a schedule there is no such rule.
-        off: names of rules that are not evaluated.
-    """
-
-    driver_silent_seconds: Seconds | None = 120.0
-    no_commit_seconds: Seconds | None = 900.0
-    lag_over: int | None = None
-    lag_growing_seconds: Seconds | None = 600.0
-    watermark_behind_seconds: Seconds | None = None
-    state_rows_over: int | None = None
-    state_memory_bytes_over: int | None = None
-    state_growing_seconds: Seconds | None = 3600.0
-    snapshot_age_seconds: Seconds | None = None
-    off: tuple[str, ...] = ()
+    driver_silent_seconds: Seconds | None = term(
+        120.0, help="a driver lives and has given no sign of life for so long", most=_MOST_SECONDS
+    )
+    no_commit_seconds: Seconds | None = term(
+        900.0,
+        help="a query with input left has committed nothing for so long, and for three batches",
+        most=_MOST_SECONDS,
+    )
+    lag_over: int | None = term(
+        None,
+        help="a query is further behind, in the unit of its source: rows, files, versions, bytes",
+        least=0,
+        most=_MOST,
+    )
+    lag_growing_seconds: Seconds | None = term(
+        600.0, help="a query has fallen further behind over so long", most=_MOST_SECONDS
+    )
+    watermark_behind_seconds: Seconds | None = term(
+        None, help="a watermark is further behind the driver's clock", most=_MOST_SECONDS
+    )
+    state_rows_over: int | None = term(None, help="the state of a query has more rows", least=0, most=_MOST)
+    state_memory_bytes_over: int | None = term(
+        None, help="the state of a query takes more memory, as Spark reports it", least=0, most=_MOST
+    )
+    state_growing_seconds: Seconds | None = term(
+        3600.0, help="over so long the state of a query got more new rows than the query read", most=_MOST_SECONDS
+    )
+    snapshot_age_seconds: Seconds | None = term(
+        None,
+        help="the newest snapshot of a running stream is older. By default three times its schedule of snapshots, if it"
+        " has one",
+        most=_MOST_SECONDS,
+    )
+    off: tuple[str, ...] = term((), help="names of rules that are not evaluated")
 
     def has(self, rule: RuleName) -> bool:
         """Whether this rule is evaluated, as far as ``off`` says."""
@@ -106,47 +104,29 @@ class AlertRules:
         Raises:
             InvalidRequestError: there is no such value or rule, or a value is out of its range.
         """
-        known = list(asdict(self))
-        for name in sorted(set(given) - set(known)):
-            raise _unknown("the alert rules have no such value", name, known)
+        check_names(AlertRules, given, "the alert rules have no such value")
         found = replace(self, **given)
         found._check()
         return found
 
     def _check(self) -> None:
         check_rules(self.off)
-        for name, (least, most) in _RANGES.items():
-            value = getattr(self, name)
-            is_whole = name in _WHOLE
-            is_number = _is_number(value, whole=is_whole)
-            if value is not None and not (is_number and least <= value <= most):
-                kind = "whole number" if is_whole else "number"
-                raise InvalidRequestError(
-                    f"this value of the alert rules is {'out of its range' if is_number else f'no {kind}'}",
-                    name=name,
-                    value=str(value)[:60],
-                    next_step=f"Use a {kind} from {least:.0f} to {most:.0f}.",
-                )
+        check_terms(self)
+
+
+_KINDS = {one.name: one.kind for one in terms_of(AlertRules)}
 
 
 def check_rules(names: tuple[str, ...]) -> tuple[str, ...]:
     """The same names of rules. Raises InvalidRequestError: there is no such rule."""
     for name in names:
         if name not in RULES:
-            raise _unknown("there is no such alert rule", name, RULES)
+            near = get_close_matches(str(name), RULES, 1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            raise InvalidRequestError(
+                "there is no such alert rule", name=str(name)[:60], next_step=f"{hint}There are {', '.join(RULES)}."
+            )
     return names
-
-
-def _unknown(what: str, name: object, known: Any) -> InvalidRequestError:
-    near = get_close_matches(str(name), list(known), 1)
-    hint = f"Did you mean {near[0]}? " if near else ""
-    return InvalidRequestError(what, name=str(name)[:60], next_step=f"{hint}There are {', '.join(known)}.")
-
-
-def _is_number(value: object, *, whole: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and (isinstance(value, int) or not whole)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from airflow_streamstate.protocol.fields import (
     Token,
     Word,
 )
+from airflow_streamstate.protocol.terms.declaration import term
 from airflow_streamstate.protocol.terms.start import StartMode
 from airflow_streamstate.protocol.terms.version import Artifact, Version
 
@@ -48,6 +49,7 @@ class HomeRecord(Message):
 StateStoreName = Literal["rocksdb"]
 STATE_STORES: tuple[StateStoreName, ...] = get_args(StateStoreName)
 """State stores that state can be moved to."""
+_STATE = "State"
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,41 @@ class StateRewrite:
     """How the state of the snapshot is written anew before the first batch of a deployment; None for what stays.
 
     Attributes:
-        partitions: the number of partitions of each operator's state.
-        state_store: the state store.
-        checkpoint_format: Spark's state checkpoint format, 1 or 2.
-        migration: the user's functions from old to new state.
-        is_inverse: the inverse functions of that file are run.
-        is_automatic: state of another form without a function is migrated where that needs none.
+        is_inverse: the inverse functions of ``migration`` are run.
         undoes: of a way back: the deployment whose rewrite is taken back; None for a way on.
     """
 
-    partitions: int | None = None
-    state_store: StateStoreName | None = None
-    checkpoint_format: int | None = None
-    migration: Artifact | None = None
+    partitions: int | None = term(
+        None,
+        help="write the state again in this number of partitions of each stateful operator: Spark keeps the number that"
+        " a checkpoint began with. `streamstate rescale --suggest` suggests one",
+        heading=_STATE,
+        least=1,
+        most=10_000,
+        verbs=("rescale",),
+    )
+    state_store: StateStoreName | None = term(
+        None, help="write the state again into this state store", metavar="NAME", heading=_STATE, verbs=("rescale",)
+    )
+    checkpoint_format: int | None = term(
+        None, help="write the state again in Spark's state checkpoint format 1 or 2", heading=_STATE, least=1, most=2
+    )
+    migration: Artifact | None = term(
+        None,
+        help="a Python file with functions from old to new state (airflow_streamstate.migration)",
+        kind="path",
+        metavar="FILE",
+        heading=_STATE,
+        in_files="it belongs to one change, and a file is applied again and again: give it to `upgrade --migration`",
+    )
+    auto_migrate: bool = term(
+        False,
+        help="migrate state without a function where that is safe: an aggregate added, which begins with no rows, or"
+        " removed, others in another order, a wider type, a field added to a state variable",
+        heading=_STATE,
+        names={"files": "upgrade.auto_migrate"},
+    )
     is_inverse: bool = False
-    is_automatic: bool = False
     undoes: DeploymentId | None = None
 
 

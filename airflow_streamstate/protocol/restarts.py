@@ -2,55 +2,76 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.fields import Attempt, DeploymentId, QueryName, Seconds
+from airflow_streamstate.protocol.terms.declaration import check_names, check_terms, term
 
 OnFailure = Literal["restart", "alert", "nothing"]
 ON_FAILURE: tuple[OnFailure, ...] = ("restart", "alert", "nothing")
 _DAY_SECONDS = 86_400.0
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "initial_backoff_seconds": (0, _DAY_SECONDS),
-    "backoff_factor": (1, 100),
-    "max_backoff_seconds": (0, _DAY_SECONDS),
-    "max_restarts": (1, 1_000_000),
-    "restart_window_seconds": (1, 31 * _DAY_SECONDS),
-    "healthy_for_seconds": (1, 31 * _DAY_SECONDS),
-    "hung_after_seconds": (0, 31 * _DAY_SECONDS),
-}
+_HEADING = "Restart"
 
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """What watchers do when a driver of the stream fails.
+    """What watchers do when a driver of the stream fails."""
 
-    Attributes:
-        on_failure: ``restart``: start its next attempt; ``alert``: say it once; ``nothing``: only show it.
-        initial_backoff_seconds: between the first failure and the restart.
-        backoff_factor: each further backoff is longer by this factor, until an attempt was healthy.
-        max_backoff_seconds: the longest backoff. Up to a fifth of each backoff is added at random.
-        max_restarts, restart_window_seconds: after so many restarts within so many seconds the stream stays failed.
-        healthy_for_seconds: an attempt that committed batches and lived for so long makes all counts begin again.
-        restore_lost_checkpoint: where a checkpoint is lost or damaged, go back to the newest good snapshot, and undo
-            the sinks to it; False: the stream stays failed.
-        hung_after_seconds: with ``restart``: a driver that its launcher says to live, and that has given no sign of
-            life for so long, is ended, and the next attempt follows its proven end; 0: it is only shown as ``silent``.
-    """
-
-    on_failure: OnFailure = "nothing"
-    initial_backoff_seconds: Seconds = 10.0
-    backoff_factor: float = 2.0
-    max_backoff_seconds: Seconds = 300.0
-    max_restarts: int = 5
-    restart_window_seconds: Seconds = 3600.0
-    healthy_for_seconds: Seconds = 600.0
-    restore_lost_checkpoint: bool = False
-    hung_after_seconds: Seconds = 600.0
+    on_failure: OnFailure = term(
+        "nothing",
+        help="what `streamstate watch` does when a driver fails: start it again, say it once, or only show it",
+        heading=_HEADING,
+        verbs=("upgrade",),
+    )
+    initial_backoff_seconds: Seconds = term(
+        10.0, help="seconds from the first failure to the restart", heading=_HEADING, least=0, most=_DAY_SECONDS
+    )
+    backoff_factor: float = term(
+        2.0, help="how much longer each further backoff is, until a driver was healthy", heading=_HEADING, least=1,
+        most=100,
+    )  # fmt: skip
+    max_backoff_seconds: Seconds = term(
+        300.0,
+        help="the longest backoff; up to a fifth is added at random",
+        heading=_HEADING,
+        least=0,
+        most=_DAY_SECONDS,
+    )
+    max_restarts: int = term(
+        5,
+        help="after so many restarts within {restart_window_seconds} the stream stays failed",
+        heading=_HEADING,
+        least=1,
+        most=1_000_000,
+    )
+    restart_window_seconds: Seconds = term(
+        3600.0, help="see {max_restarts}", heading=_HEADING, least=1, most=31 * _DAY_SECONDS
+    )
+    healthy_for_seconds: Seconds = term(
+        600.0,
+        help="a driver that committed batches and lived for so long makes all counts begin again",
+        heading=_HEADING,
+        least=1,
+        most=31 * _DAY_SECONDS,
+    )
+    restore_lost_checkpoint: bool = term(
+        False,
+        help="if a checkpoint is lost or damaged, go back to the newest good snapshot, and undo the sinks to it; else"
+        " the stream stays failed",
+        flag="--restore-lost-checkpoint/--no-restore-lost-checkpoint",
+        heading=_HEADING,
+    )
+    hung_after_seconds: Seconds = term(
+        600.0,
+        help="a driver that lives and gives no sign of life for so long is ended, then restarted; 0: never",
+        heading=_HEADING,
+        least=0,
+        most=31 * _DAY_SECONDS,
+    )
 
     def changed(self, given: Mapping[str, Any]) -> RestartPolicy:
         """The policy with these values in place of its own.
@@ -58,33 +79,13 @@ class RestartPolicy:
         Raises:
             InvalidRequestError: there is no such value, or one is out of its range.
         """
-        unknown = sorted(set(given) - set(asdict(self)))
-        if unknown:
-            raise InvalidRequestError(
-                "the restart policy has no such value",
-                name=str(unknown[0])[:60],
-                next_step=f"There are {', '.join(asdict(self))}.",
-            )
+        check_names(RestartPolicy, given, "the restart policy has no such value")
         found = replace(self, **given)
         found._check()
         return found
 
     def _check(self) -> None:
-        if self.on_failure not in ON_FAILURE:
-            raise InvalidRequestError(
-                "unknown value of on_failure",
-                on_failure=str(self.on_failure)[:60],
-                next_step="Use restart, alert or nothing (the default).",
-            )
-        for name, (least, most) in _RANGES.items():
-            value = getattr(self, name)
-            if not _is_number(value, whole=name == "max_restarts") or not least <= value <= most:
-                raise InvalidRequestError(
-                    "this value of the restart policy is out of its range",
-                    name=name,
-                    value=str(value)[:60],
-                    next_step=f"Use a {'whole ' if name == 'max_restarts' else ''}number from {least:g} to {most:.0f}.",
-                )
+        check_terms(self)
         if self.max_backoff_seconds < self.initial_backoff_seconds:
             raise InvalidRequestError(
                 "the longest backoff of the restart policy is shorter than the first one",
@@ -92,17 +93,6 @@ class RestartPolicy:
                 max_backoff_seconds=self.max_backoff_seconds,
                 next_step="Raise max_backoff_seconds, or lower initial_backoff_seconds.",
             )
-        if not isinstance(self.restore_lost_checkpoint, bool):
-            raise InvalidRequestError(
-                "restore_lost_checkpoint of the restart policy is true or false",
-                value=str(self.restore_lost_checkpoint)[:60],
-            )
-
-
-def _is_number(value: object, *, whole: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and (isinstance(value, int) or not whole)
 
 
 @dataclass(frozen=True)

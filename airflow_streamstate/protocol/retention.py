@@ -5,17 +5,16 @@ That a snapshot is taken, read, pinned or removed is decided in this one object,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import Count, DeploymentId, Seconds, SnapshotId, StreamId, Word
 from airflow_streamstate.protocol.manifest import SnapshotSlot
+from airflow_streamstate.protocol.terms.declaration import check_names, check_terms, term
 
 KEPT_SNAPSHOTS = 10
 """The number of snapshots kept by default."""
@@ -26,29 +25,23 @@ MAX_AGE_SECONDS = 100 * 365 * 86_400.0
 class RetentionPolicy:
     """How many snapshots to keep, and for how long.
 
-    Attributes:
-        keep: this many of the newest snapshots stay; None: only their age counts, or the default number.
-        older_than_seconds: only snapshots taken and last read longer ago than this go; None: no minimum age.
-        at_mirrors: copies at the mirrors that newer snapshots of the home have replaced go, too.
-
     Raises:
         InvalidRequestError: a value is out of its range.
     """
 
-    keep: int | None = None
-    older_than_seconds: Seconds | None = None
-    at_mirrors: bool = False
+    keep: int | None = term(
+        None, help="so many of the newest snapshots stay at any age; 0 if left out beside {older_than_seconds}", least=0
+    )
+    older_than_seconds: Seconds | None = term(
+        None,
+        help="only snapshots that were taken, and last read, longer ago than this are removed",
+        least=0,
+        most=MAX_AGE_SECONDS,
+    )
+    at_mirrors: bool = term(False, help="copies at its mirrors that newer snapshots have replaced are removed, too")
 
     def __post_init__(self) -> None:
-        if self.keep is not None and not (_is_number(self.keep, int) and self.keep >= 0):
-            raise _out_of_range("keep", self.keep, "Give a whole number from 0 on.")
-        age = self.older_than_seconds
-        if age is not None and not (_is_number(age, int | float) and 0 <= age <= MAX_AGE_SECONDS):
-            raise _out_of_range(
-                "older_than_seconds", age, f"Give a number of seconds from 0 to {MAX_AGE_SECONDS:.0f}, or leave it out."
-            )
-        if not isinstance(self.at_mirrors, bool):
-            raise _out_of_range("at_mirrors", self.at_mirrors, "Give true or false.")
+        check_terms(self)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> RetentionPolicy | None:
@@ -59,13 +52,7 @@ class RetentionPolicy:
         """
         if not given:
             return None
-        known = list(asdict(cls()))
-        for name in sorted(set(given) - set(known)):
-            near = get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]}? " if near else ""
-            raise InvalidRequestError(
-                "the retention has no such value", name=name[:60], next_step=f"{hint}There are {', '.join(known)}."
-            )
+        check_names(cls, given, "the retention has no such value")
         policy = cls(**given)
         if policy.keep is None and policy.older_than_seconds is None:
             raise InvalidRequestError(
@@ -89,16 +76,6 @@ class RetentionPolicy:
             stays.append(f"what was used in the last {self.older_than_seconds:,.0f} s")
         found = f"keeps {' and '.join(stays)}" if stays else "keeps nothing but what is needed"
         return f"{found}; at its mirrors, too" if self.at_mirrors else found
-
-
-def _is_number(value: object, kind: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _out_of_range(name: str, value: object, next_step: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        "this value of the retention is out of its range", name=name, value=str(value)[:60], next_step=next_step
-    )
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,41 @@ import click
 import pytest
 from airflow.providers.common.compat.sdk import DAG
 
+from airflow_streamstate.cli.adopt import adopt
+from airflow_streamstate.cli.doctor import doctor
+from airflow_streamstate.cli.mirrors import mirror, restore
+from airflow_streamstate.cli.orders import skip
 from airflow_streamstate.cli.plan import plan
+from airflow_streamstate.cli.replay import replay
+from airflow_streamstate.cli.retention import prune, retention
+from airflow_streamstate.cli.start import deploy, resume
 from airflow_streamstate.cli.upgrade import rescale, restart, rollback, upgrade
+from airflow_streamstate.cli.watch import policy
 from airflow_streamstate.declarations.model import UpgradePart
+from airflow_streamstate.operators.declared import CompareStreamsOperator
 from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
+from airflow_streamstate.operators.prune import PruneSnapshotsOperator
 from airflow_streamstate.operators.rescale import RescaleStreamOperator
+from airflow_streamstate.operators.resume import ResumeStreamOperator
 from airflow_streamstate.operators.rollback import RollbackStreamOperator
+from airflow_streamstate.operators.skip import SkipBatchOperator
+from airflow_streamstate.operators.term_fields import default_of, fields_of, kept, names_of
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
-from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.alerts import AlertRules
+from airflow_streamstate.protocol.records import StateRewrite
+from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.declaration import WORDS, Term, terms_of
+from airflow_streamstate.protocol.terms.start import HandoverTerms, StartTerms
+from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms, RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.version import LauncherChoice, LiteralSecretTerms, Version
+from support.shell import VERBS as ALL_VERBS
+from support.shell import command_of
+from support.surfaces import airflow_classes
 
 ROOT = Path(__file__).resolve().parents[2]
 VERBS: list[tuple[click.Command, type, str]] = [
@@ -35,14 +60,67 @@ VERBS: list[tuple[click.Command, type, str]] = [
     (restart, UpgradeTerms, "restart"),
     (rollback, RollbackTerms, ""),
     (plan, RehearsalTerms, ""),
+    (deploy, Version, ""),
+    (deploy, StartTerms, ""),
+    (deploy, StreamTerms, ""),
+    (adopt, Version, "adopt"),
+    (adopt, HandoverTerms, "adopt"),
+    *((verb, cls, of) for verb in (plan, upgrade)
+      for cls, of in ((Version, "change"), (HandoverTerms, "change"), (StateRewrite, ""))),
+    (upgrade, RestartPolicy, "upgrade"),
+    (rescale, StateRewrite, "rescale"),
+    (resume, RestartPolicy, ""),
+    (resume, StartTerms, "resume"),
+    (skip, StartTerms, "skip"),
+    (policy, RestartPolicy, ""),
+    (retention, RetentionPolicy, ""),
+    (prune, RetentionPolicy, ""),
+    (replay, Version, "replay"),
+    *((verb, LiteralSecretTerms, "") for verb in (deploy, adopt, plan, upgrade, replay)),
+    (doctor, LauncherChoice, ""),
+    *((verb, AgentSettings, "mirror") for verb in (mirror, restore)),
+]  # fmt: skip
+_READER = {"conf", "master", "packages"}
+TYPED_BY_HAND = {
+    "alerts": {"off"},  # in addition to those that are off
+    "apply": {"healthy_for_seconds"},  # of the waves
+    "drain": {"mode", "rehearse", "allow_state_loss"},  # of the order of a drain
+    "home doctor": {"master"},  # what is checked
+    "home restore": {"accept_duplicates"},  # of rows after the newest snapshot of a mirror
+    "replay": {"master"},  # by default this machine
+    "snapshot diff": _READER,  # of the driver that reads
+    "snapshot export": {*_READER, "snapshot_id"},  # the snapshot that it is about
+    "snapshot inspect": {*_READER, "snapshot_id"},
+    "snapshot verify": _READER,
+}
+"""By verb: options that have the name and the flag of a term, and mean another thing."""
+CHANGE = [(Version, "change"), (HandoverTerms, ""), (LiteralSecretTerms, ""), (StateRewrite, "")]
+OPERATORS: list[tuple[Any, list[tuple[type, str]]]] = [
+    (
+        DeployStreamOperator,
+        [(Version, ""), (StartTerms, ""), (StreamTerms, ""), (LiteralSecretTerms, ""), (UpgradeTerms, "deploy")],
+    ),
+    (UpgradeStreamOperator, [*CHANGE, (UpgradeTerms, "")]),
+    (PlanUpgradeOperator, [*CHANGE, (RehearsalTerms, "")]),
+    (RescaleStreamOperator, [(StateRewrite, "rescale"), (UpgradeTerms, "rescale")]),
+    (RollbackStreamOperator, [(RollbackTerms, "")]),
+    (ResumeStreamOperator, [(StartTerms, "resume")]),
+    (SkipBatchOperator, [(StartTerms, "skip")]),
+    (PruneSnapshotsOperator, [(RetentionPolicy, "")]),
+    (MirrorSnapshotsOperator, [(AgentSettings, "mirror")]),
+    (CompareStreamsOperator, [(UpgradeTerms, "compare")]),
 ]
-OPERATORS: list[tuple[Any, type, str]] = [
-    (UpgradeStreamOperator, UpgradeTerms, ""),
-    (RescaleStreamOperator, UpgradeTerms, "rescale"),
-    (DeployStreamOperator, UpgradeTerms, "deploy"),
-    (RollbackStreamOperator, RollbackTerms, ""),
-    (PlanUpgradeOperator, RehearsalTerms, ""),
-]
+BY_HAND = {
+    "DrainStreamOperator": {"mode", "rehearse", "allow_state_loss"},  # of the order of a drain
+    "MirrorSnapshotsOperator": {"mirrors"},  # in place of those of the version
+    "PinSnapshotOperator": {"snapshot_id"},  # the snapshot that it is about
+    "VerifySnapshotOperator": {"snapshot_id"},
+    "SnapshotReadySensor": {"snapshot_id"},
+    "ReadingOperator": {"snapshot_id", "master", "conf", "packages"},  # of the driver that reads
+    "ApplyStreamsOperator": {"healthy_for_seconds"},  # of the waves
+    "StreamHealthSensor": {"caught_up"},  # what it waits for
+}
+"""Parameters that have the name of a term, and mean another thing."""
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "assets", "static", "integration-logos")
 NEW = """    healthy_lag: int | None = term(
         None,
@@ -56,7 +134,7 @@ import inspect, json
 from click.testing import CliRunner
 from airflow_streamstate.cli.main import cli
 from airflow_streamstate.declarations.model import StreamDeclaration
-from airflow_streamstate.declarations.term_parts import terms_in
+from airflow_streamstate.declarations.term_parts import values_in
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from airflow_streamstate.protocol.codec import fields_json, read_fields
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
@@ -72,9 +150,72 @@ print(json.dumps({
     "parameter": str(inspect.signature(UpgradeStreamOperator.__init__).parameters["healthy_lag"]),
     "described": inspect.getdoc(UpgradeStreamOperator),
     "rendered": task._request().terms.healthy_lag,
-    "file": terms_in(UpgradeTerms, declared.upgrade).healthy_lag,
+    "file": values_in(UpgradeTerms, declared)["healthy_lag"],
     "schema": StreamDeclaration.model_json_schema()["$defs"]["UpgradePart"]["properties"]["healthy_lag"],
     "record": read_fields(UpgradeTerms, json.loads(json.dumps(fields_json(terms)))) == terms,
+}))
+"""
+OF_VERSION = """    nice_level: int | None = term(
+        None, help="how far other processes of the machine come first", least=0, most=19, heading=_CODE, changes="code"
+    )
+"""
+ASKED_OF_VERSION = """
+import json, runpy, sys
+from pathlib import Path
+from airflow_streamstate.declarations.comparing import differences
+from airflow_streamstate.declarations.exporting import version_fields
+from airflow_streamstate.declarations.model import StreamDeclaration
+from airflow_streamstate.declarations.reading import read_stream
+from airflow_streamstate.declarations.versions import deploy_request
+from airflow_streamstate.protocol.codec import fields_json, read_fields
+from airflow_streamstate.protocol.terms.version import Version
+
+folder = Path(sys.argv[1])
+def version(more):
+    path = folder / "s.yaml"
+    path.write_text("id: s\\napplication: job.py\\n" + more)
+    read = read_stream(path)
+    return str(read[0]) if isinstance(read, list) else deploy_request(read, str(folder)).version
+(folder / "job.py").write_text("x = 1\\n")
+before, after = version(""), version("nice_level: 7\\n")
+print(json.dumps({
+    "asked": after.nice_level,
+    "refused": version("nice_level: 20\\n"),
+    "schema": StreamDeclaration.model_json_schema()["properties"]["nice_level"],
+    "differences": [vars(one) for one in differences(before, after)],
+    "exported": version_fields(after, str(folder), folder / "s")[0].get("nice_level"),
+    "not_exported": "nice_level" in version_fields(before, str(folder), folder / "s")[0],
+    "digests": before.code_digest != after.code_digest,
+    "record": read_fields(Version, json.loads(json.dumps(fields_json(after)))) == after,
+    "docs": runpy.run_path("docs/refresh.py")["table_of_declarations"](),
+}))
+"""
+
+IN_THE_SHELL = """    nice_level: int | None = term(
+        None, help="how far other processes of the machine come first", least=0, most=19, heading=_CODE,
+        verbs=_OF_A_CHANGE, changes="code",
+    )
+"""
+ASKED_OF_THE_SHELL = """
+import json
+from click.testing import CliRunner
+from airflow_streamstate.cli.changes import names_anything, version_given
+from airflow_streamstate.cli.main import cli
+from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.protocol.terms.command_line import command_line
+from airflow_streamstate.protocol.terms.version import Artifact, Version
+
+verbs = ("deploy", "upgrade", "adopt")
+def given(verb, *words):
+    command = cli.get_command(cli.make_context("streamstate", [verb]), verb)
+    return command.make_context(verb, ["s", *words], obj=ShellSession()).params
+script = Artifact("job.py", "0" * 64)
+print(json.dumps({
+    "help": {verb: CliRunner().invoke(cli, [verb, "--help-all"]).output for verb in verbs},
+    "refused": {verb: CliRunner().invoke(cli, [verb, "s", "--nice-level", "-1"]).output for verb in verbs},
+    "given": {verb: version_given(given(verb, "--nice-level", "7"))["nice_level"] for verb in verbs},
+    "names_a_change": [names_anything(given("plan", *words)) for words in (["--nice-level", "7"], [])],
+    "command_line": command_line(Version(script, nice_level=7), Version(script), "adopt").options,
 }))
 """
 
@@ -83,52 +224,112 @@ def options_of(command: click.Command) -> dict[str, click.Parameter]:
     return {str(one.name): one for one in command.params}
 
 
+def shell_terms(cls: type, verb: str = "") -> list[Term]:
+    """The terms that have an option; in place of a part those of its class, and itself for the others of them."""
+    found = []
+    for one in terms_of(cls, verb):
+        if one.kind != "part":
+            found += [one] if one.declared.in_shell is True or verb == "mirror" else []
+        elif one.declared.in_shell is True:
+            found += [*shell_terms(one.part), *([one] if one.declared.flag else [])]
+    return found
+
+
 @pytest.mark.parametrize(("command", "cls", "verb"), VERBS, ids=lambda one: getattr(one, "name", None))
 def test_a_verb_has_an_option_for_each_of_its_terms(command: click.Command, cls: type, verb: str) -> None:
-    """By the name that it has everywhere, with its unit left out, and with its default."""
+    """By the name that it has everywhere, with its unit left out, and with its default, or none where it stays."""
     options = options_of(command)
-    for one in terms_of(cls, verb):
-        found = options[one.name]
+    for one in shell_terms(cls, verb):
+        found = options[one.name_on("shell")]
+        if one.flag == WORDS:
+            assert isinstance(found, click.Argument)
+            continue
         assert isinstance(found, click.Option)
-        assert found.opts == [one.flag.partition("/")[0]]
-        assert found.default in (one.default, "" if one.kind == "command" else one.default)
-        assert (found.help or "").lower().startswith(one.help_for(lambda term: term.flag.partition("/")[0]).lower())
+        assert [*found.opts, *found.secondary_opts] == one.flag.split("/")
+        assert found.default in (one.default, None)
+        text = one.help_for(lambda term: term.flag.partition("/")[0]).partition(". By default ")[0]
+        assert (found.help or "").lower().startswith(text.lower())
 
 
-@pytest.mark.parametrize(("operator", "cls", "verb"), OPERATORS, ids=lambda one: getattr(one, "__name__", None))
-def test_an_operator_has_a_parameter_for_each_of_its_terms(operator: Any, cls: type, verb: str) -> None:
-    """In its signature, which Airflow reads for ``default_args`` and ``partial``, and in its docstring."""
-    assert operator.taken == terms_of(cls, verb)
+def test_no_option_of_the_shell_is_typed_by_hand() -> None:
+    """Each option with the name and the flag of a term is made from its declaration, or means another thing."""
+    classes = {cls for _, cls, _ in VERBS} | {AlertRules}
+    known = {(one.name_on("shell"), one.flag.partition("/")[0]) for cls in classes for one in shell_terms(cls)}
+    for name in ALL_VERBS:
+        command = command_of(name)
+        made = {one.name_on("shell") for each, cls, verb in VERBS if each is command for one in shell_terms(cls, verb)}
+        typed = {str(one.name) for one in command.params if (str(one.name), one.opts[0]) in known} - made
+        assert typed <= TYPED_BY_HAND.get(name, set()), name
+
+
+@pytest.mark.parametrize(("operator", "several"), OPERATORS, ids=lambda one: getattr(one, "__name__", None))
+def test_an_operator_has_a_parameter_for_each_of_its_terms(operator: Any, several: list[tuple[type, str]]) -> None:
+    """In its own signature, which Airflow and an editor read, with its help in the docstring of the same class."""
+    wanted = {one.name for cls, verb in several for one in terms_of(cls, verb) if one.declared.in_operators is True}
+    assert sorted(one.name for one in operator.taken) == sorted(wanted)
     parameters, text = inspect.signature(operator.__init__).parameters, inspect.getdoc(operator) or ""
-    for one in operator.taken:
-        assert parameters[one.name].default == one.default
-        assert one.name in operator.template_fields
-        assert f":param {one.name}: " in text
+    names = [one.name_on("operators") for one in fields_of(operator.taken)]
+    assert set(names) <= set(operator.template_fields)
+    assert len(operator.template_fields) == len(set(operator.template_fields))
+    for one, name in zip(fields_of(operator.taken), names, strict=True):
+        default = inspect.Parameter.empty if one.is_required else default_of(one)
+        assert parameters[name].default == default
+        assert text.count(f":param {name}: ") == 1
         if one.choices:
-            assert operator.literal_choices[one.name] == one.choices
+            assert operator.literal_choices[name] == one.choices
+        if one.kind in ("texts", "command", "paths", "mapping", "lists", "part"):
+            assert operator.template_fields_renderers[name] in ("json", "yaml")
+
+
+def test_no_operator_types_a_term_by_hand() -> None:
+    """Each parameter with the name of a term is made from its declaration, or means another thing."""
+    known = {
+        one.name_on("operators")
+        for cls in (Version, StartTerms, StreamTerms, LiteralSecretTerms, UpgradeTerms, RollbackTerms, StateRewrite,
+                    RestartPolicy, AlertRules, RetentionPolicy, AgentSettings)
+        for one in fields_of(terms_of(cls))
+    }  # fmt: skip
+    for made in airflow_classes():
+        if "__init__" in vars(made) and not made.__name__.endswith(("Hook", "Trigger", "Notifier")):
+            own = known & set(inspect.signature(made.__init__).parameters)
+            by_hand = own - set(names_of(getattr(made, "taken", ())))
+            assert by_hand <= BY_HAND.get(made.__name__, set()), made.__name__
+
+
+def test_what_a_change_does_not_give_stays() -> None:
+    """Whatever a new version would have: its default is None, and its help does not promise another one."""
+    assert {default_of(one) for one in fields_of(kept(terms_of(Version, "change")))} == {None}
+    text = inspect.getdoc(PlanUpgradeOperator) or ""
+    assert ":param master: Spark's master. (templated)" in text
 
 
 def test_terms_come_from_default_args_and_by_mapping() -> None:
     """As Airflow fills and expands parameters, which it finds in signatures."""
-    with DAG("terms", default_args={"warm_return": True, "strategy": "undo", "owner": "data"}):
+    given = {"warm_return": True, "strategy": "undo", "owner": "data", "mirrors": ["s3://b/m"], "revive": True}
+    with DAG("terms", default_args={**given, "version_label": "v", "partitions": 4}):
         one = UpgradeStreamOperator(task_id="one", stream_id="s")
         back = RollbackStreamOperator(task_id="back", stream_id="s")
+        deploy = DeployStreamOperator(task_id="deploy", stream_id="s", application="a.py")
+        rescale = RescaleStreamOperator(task_id="rescale", stream_id="s")
         many = UpgradeStreamOperator.partial(task_id="many", stream_id="s", allow_drain=True).expand(
             healthy_batches=[1, 2]
         )
+        DeployStreamOperator.partial(task_id="each", application="a.py").expand(stream_id=["a", "b"], settings=[{}, {}])
         with pytest.raises(TypeError, match="healthy_batch"):
             UpgradeStreamOperator.partial(task_id="slip", stream_id="s", healthy_batch=1).expand(mode=["auto"])
-    assert (one.warm_return, one.warm, back.strategy) == (True, True, "undo")
+    assert (one.warm_return, one.warm, one.version_label, back.strategy) == (True, True, "v", "undo")
+    assert (deploy.mirrors, deploy.revive, deploy.owner, deploy.stream_owner) == (["s3://b/m"], True, "data", None)
+    assert rescale.partitions == 4
     assert many.partial_kwargs["allow_drain"] is True
 
 
 def test_a_file_of_a_stream_has_a_field_for_each_term_of_an_upgrade() -> None:
     """Or the reason why it has none."""
     for one in terms_of(UpgradeTerms):
-        if one.declared.file is True:
+        if one.declared.in_files is True:
             assert UpgradePart.model_fields[one.name].default == one.default
         else:
-            assert one.declared.file
+            assert one.declared.in_files
 
 
 @pytest.mark.parametrize("cls", [UpgradeTerms, RollbackTerms])
@@ -154,16 +355,7 @@ def test_the_source_of_the_operators_is_as_their_terms_are_declared() -> None:
 
 def test_a_new_option_of_upgrade_is_one_field(tmp_path: Path) -> None:
     """In a scratch copy one file is edited by hand; after the command that writes text every surface has it."""
-    shutil.copytree(ROOT / "airflow_streamstate", tmp_path / "airflow_streamstate", ignore=NOT_COPIED)
-    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=NOT_COPIED)
-    for name in ("dags", "tests"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    shutil.copy(ROOT / "provider.yaml", tmp_path)
-    edited = tmp_path / "airflow_streamstate" / "protocol" / "terms" / "upgrade.py"
-    mark = "    roll_back_if_slower: float | None = term(\n"
-    assert edited.read_text().count(mark) == 1
-    edited.write_text(edited.read_text().replace(mark, NEW + mark))
-    by_hand = changed(tmp_path)
+    by_hand = edited(tmp_path, "upgrade.py", NEW, "    roll_back_if_slower: float | None = term(\n")
     assert by_hand == ["airflow_streamstate/protocol/terms/upgrade.py"]
     run(tmp_path, "docs/refresh.py")
     found = json.loads(run(tmp_path, "-c", ASKED).splitlines()[-1])
@@ -178,6 +370,33 @@ def test_a_new_option_of_upgrade_is_one_field(tmp_path: Path) -> None:
     assert "| `upgrade.healthy_lag` |  | healthy only when" in (tmp_path / "docs" / "how-to" / "files.md").read_text()
     written = set(changed(tmp_path)) - set(by_hand)
     assert written == {"airflow_streamstate/operators/upgrade.py", "docs/how-to/files.md"}
+
+
+def test_a_new_option_of_a_version_is_one_field(tmp_path: Path) -> None:
+    """In a scratch copy one file is edited by hand: files of streams, `diff`, `export`, digest and records have it."""
+    by_hand = edited(tmp_path, "version.py", OF_VERSION, "    mirrors: tuple[Word, ...] = term(\n")
+    assert by_hand == ["airflow_streamstate/protocol/terms/version.py"]
+    (tmp_path / "streams").mkdir()
+    found = json.loads(run(tmp_path, "-c", ASKED_OF_VERSION, str(tmp_path / "streams")).splitlines()[-1])
+    assert (found["asked"], found["exported"], found["not_exported"]) == (7, 7, False)
+    assert found["refused"].endswith("s.yaml:3: nice_level: it cannot be '20'; use a whole number from 0 to 19.")
+    assert found["schema"]["anyOf"] == [{"maximum": 19, "minimum": 0, "type": "integer"}, {"type": "null"}]
+    assert found["differences"] == [{"name": "nice_level", "before": "", "after": "7"}]
+    assert (found["digests"], found["record"]) == (True, True)
+    assert "| `nice_level` |  | how far other processes of the machine come first |" in found["docs"]
+
+
+def edited(copy: Path, module: str, new: str, mark: str) -> list[str]:
+    """Copy the package and its docs, and add a term before a line of a module of terms; the files that differ then."""
+    shutil.copytree(ROOT / "airflow_streamstate", copy / "airflow_streamstate", ignore=NOT_COPIED)
+    shutil.copytree(ROOT / "docs", copy / "docs", ignore=NOT_COPIED)
+    for name in ("dags", "tests"):
+        (copy / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "provider.yaml", copy)
+    path = copy / "airflow_streamstate" / "protocol" / "terms" / module
+    assert path.read_text().count(mark) == 1
+    path.write_text(path.read_text().replace(mark, new + mark))
+    return changed(copy)
 
 
 def changed(copy: Path) -> list[str]:

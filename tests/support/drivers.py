@@ -81,6 +81,9 @@ class Driver:
         self.launcher.kill(self.handle, grace_seconds=0)
 
 
+SNAPSHOT_TTL_SECONDS = 300.0
+
+
 class Deployments:
     """One stream in a home of its own; use as a context manager, which ends every driver.
 
@@ -257,6 +260,8 @@ class Deployments:
         }
         if kind in (StopRequest, SnapshotRequest):
             fields["attempt"] = register.attempt
+        if kind is SnapshotRequest:
+            fields = {"request_id": SYSTEM_CLOCK.new_uuid(), "ttl_seconds": SNAPSHOT_TTL_SECONDS, **fields}
         command = kind(**fields)  # type: ignore[arg-type]
         self.control.journal(str(fields["deployment_id"])).write_command(command, NEWEST_PROTOCOL)
         return command.command_id
@@ -266,8 +271,8 @@ class Deployments:
         return self.order(StopRequest)
 
     def drain(self, **more: object) -> str:
-        """Order a drain."""
-        return self.order(DrainNotification, **more)
+        """Order a drain, by default without its rehearsal."""
+        return self.order(DrainNotification, **{"rehearse": False, **more})
 
     def order_by_name(self, name: str) -> str:
         """Order a ``stop``, a ``drain`` or a ``snapshot``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import math
 import pkgutil
 import types
 import typing
@@ -21,8 +22,6 @@ from airflow_streamstate.protocol import fields
 from airflow_streamstate.protocol.codec import Message
 from airflow_streamstate.protocol.fields import FIRST_YEAR, LAST_YEAR
 from airflow_streamstate.protocol.ids import deployment_id_for
-from airflow_streamstate.protocol.retention import MAX_AGE_SECONDS, RetentionPolicy
-from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
 from airflow_streamstate.protocol.upgrades import Upgrade
@@ -100,28 +99,17 @@ _CHECKED: dict[object, st.SearchStrategy[typing.Any]] = {
 @functools.cache
 def messages_of(cls: type) -> st.SearchStrategy[typing.Any]:
     """Any instance of a message class, or of a dataclass inside one."""
-    if cls is RetentionPolicy:
-        ages = st.floats(0, MAX_AGE_SECONDS)
-        return st.builds(RetentionPolicy, st.none() | st.integers(0, 2**40), st.none() | ages, st.booleans())
-    if cls is AgentSettings:
-        return st.builds(
-            AgentSettings,
-            *[st.floats(0.01, 86_400)] * 7,
-            snapshot_every_seconds=st.none() | st.floats(1, 86_400),
-            fetch_batch_bytes=st.integers(1 << 10, 1 << 30),
-            keep_running=st.booleans(),
-        )
-    if terms_of(cls):
-        given = st.fixed_dictionaries({one.name: _values_of_term(one) for one in terms_of(cls)})
-        return given.filter(lambda values: _fits(cls, values)).map(lambda values: cls(**values))
     hints = typing.get_type_hints(cls, include_extras=True)
+    terms = {one.name: one for one in terms_of(cls)}
     named = dataclasses.fields(typing.cast("typing.Any", cls))
-    values = {field.name: values_of(hints[field.name]) for field in named}
+    values = {each.name: _values_of_field(hints[each.name], terms.get(each.name)) for each in named}
     if cls is Upgrade:
         of_upgrade = {"upgrade_terms": messages_of(UpgradeTerms), "rollback_terms": st.none()}
         of_rollback = {"upgrade_terms": st.none(), "rollback_terms": messages_of(RollbackTerms)}
         return st.builds(cls, **{**values, **of_upgrade}) | st.builds(cls, **{**values, **of_rollback})
-    return st.builds(cls, **values)
+    if not terms:
+        return st.builds(cls, **values)
+    return st.fixed_dictionaries(values).filter(lambda given: _fits(cls, given)).map(lambda given: cls(**given))
 
 
 def _fits(cls: type, values: Mapping[str, object]) -> bool:
@@ -132,19 +120,20 @@ def _fits(cls: type, values: Mapping[str, object]) -> bool:
     return True
 
 
-def _values_of_term(one: Term) -> st.SearchStrategy[typing.Any]:
-    if one.kind in ("whole", "number", "seconds"):
-        least, most = (round(bound) if abs(bound) < 2**40 else None for bound in one.bounds)
-        found = st.integers(least, most) if one.kind == "whole" else st.floats(*one.bounds)
-    elif one.kind == "text":
-        found = ids
-    elif one.kind in ("texts", "command"):
-        found = st.lists(st.text(min_size=1, max_size=12).map(lambda text: text.replace("\x00", "-")), max_size=2).map(
-            tuple
-        )
-    else:
-        found = st.sampled_from(one.choices) if one.choices else st.booleans()
+def _values_of_field(hint: typing.Any, one: Term | None) -> st.SearchStrategy[typing.Any]:
+    """Numbers of terms are within their bounds, and texts that have no other type are names."""
+    if one is None or not (one.is_number or hint is str):
+        return values_of(hint)
+    found: st.SearchStrategy[typing.Any] = ids
+    if one.is_number:
+        least, most = (bound if math.isfinite(bound) else None for bound in one.bounds)
+        is_whole = one.kind == "whole"
+        found = st.integers(_round(least), _round(most)) if is_whole else st.floats(least, most, allow_nan=False)
     return st.none() | found if one.is_optional else found
+
+
+def _round(bound: float | None) -> int | None:
+    return None if bound is None else round(bound)
 
 
 def values_of(hint: typing.Any) -> st.SearchStrategy[typing.Any]:

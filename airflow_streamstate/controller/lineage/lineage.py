@@ -288,7 +288,7 @@ def rewritten_words(rewrite: StateRewrite | None) -> str:
         return ""
     migration = rewrite.migration
     words = (
-        "migrated without a function" if rewrite.is_automatic else None,
+        "migrated without a function" if rewrite.auto_migrate else None,
         None if rewrite.partitions is None else f"rescaled to {rewrite.partitions:,} partitions",
         None if rewrite.state_store is None else f"moved to {rewrite.state_store}",
         None if rewrite.checkpoint_format is None else f"in checkpoint format {rewrite.checkpoint_format}",

@@ -5,20 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError
+from airflow_streamstate.errors import IncompatibleUpgradeError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-
-MAX_SECONDS = 10 * 365 * 86_400.0
-
-
-def check_max_age(seconds: float | None) -> None:
-    """Raises InvalidRequestError where this is no bound."""
-    if seconds is not None and not 0 < seconds <= MAX_SECONDS:
-        raise InvalidRequestError(
-            "a maximum age of a snapshot is a positive number of seconds",
-            max_snapshot_age_seconds=seconds,
-            next_step="Use a number of seconds above 0.",
-        )
 
 
 def refuse_old_end(

@@ -87,7 +87,7 @@ def check_changes(plans: Mapping[str, QueryPlan], before: StateRewrite | None, r
             sha256=migration.sha256,
             next_step="Upgrade without it; to run it again on purpose change the file, if only by a comment.",
         )
-    if migration is None and not rewrite.is_automatic and all(_is_as_asked(plan, rewrite) for plan in stateful):
+    if migration is None and not rewrite.auto_migrate and all(_is_as_asked(plan, rewrite) for plan in stateful):
         raise InvalidRequestError(
             "the state is as asked already",
             partitions=rewrite.partitions,

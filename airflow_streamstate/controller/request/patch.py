@@ -35,9 +35,9 @@ from airflow_streamstate.controller.request.script_triggers import refuse_trigge
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
 from airflow_streamstate.protocol.records import StateRewrite
+from airflow_streamstate.protocol.terms.declaration import check_given, terms_of
 from airflow_streamstate.protocol.terms.version import (
     NO_SNAPSHOTS,
-    ON_QUERY_FAILURE,
     Artifact,
     LauncherChoice,
     Version,
@@ -104,7 +104,7 @@ def read_patch(
 
     Args:
         application: local path of the script, unmodified.
-        modules: globs below the script's folder: what is pinned of it; None for what the script imports from there.
+        modules: globs below the script's folder: what is pinned of it; none for what the script imports from there.
         allow_literal_secrets: values under secret-like names may be recorded as they are.
         given: the other terms of a ``Version`` by name, each as a user has it: files as local paths, jars as local
             paths (also with wildcards) or URIs; None, or absent, for what stays.
@@ -117,7 +117,9 @@ def read_patch(
     if unknown := sorted(given.keys() - known):
         raise TypeError(f"no term of a version: {', '.join(unknown)}")
     named = {name: value for name, value in given.items() if value is not None}
-    if modules is not None and application is None:
+    if named.get("spark_conn_id") == "":
+        del named["spark_conn_id"]
+    if modules and application is None:
         raise InvalidRequestError(
             "modules are those of a new script, and no script is given",
             modules=list(modules),
@@ -132,7 +134,7 @@ def read_patch(
             files += read_files
     script, beside = None, tuple[CodeFile, ...]()
     if application is not None:
-        script, beside = script_file(application), modules_beside(application, modules)
+        script, beside = script_file(application), modules_beside(application, modules or None)
         refuse_triggers(application, beside)
         values["application"] = script.artifact
         values["modules"] = tuple(file.artifact for file in beside)
@@ -150,7 +152,7 @@ def patched(before: Version, patch: Patch, rewrite: StateRewrite | None = None) 
         InvalidRequestError: what is given contradicts what stays.
     """
     given = dict(patch.values)
-    for name in ("conf", "environment"):
+    for name in (one.name for one in terms_of(Version) if one.kind == "mapping"):
         given[name] = {**getattr(before, name), **given.get(name, {})}
     given["conf"] |= conf_of(rewrite)
     if "application" in given:
@@ -223,6 +225,8 @@ def launcher_after(before: LauncherChoice | None, asked: LauncherChoice | None) 
         return _named_launcher(asked)
     if before is not None and asked.name in ("", before.name):
         merged = {**before.options, **asked.options}
+        if asked.python_env is not None:
+            merged.pop(PYTHON_ENV, None)
         kept = {name: value for name, value in merged.items() if value != ""}
         env = before.python_env if asked.python_env is None and PYTHON_ENV not in asked.options else asked.python_env
         return LauncherChoice(before.name, kept, asked.conn_id or before.conn_id, env)
@@ -268,6 +272,10 @@ def _jars(jars: tuple[str, ...]) -> tuple[Any, list[CodeFile]]:
     return values, [jar for jar in found if isinstance(jar, CodeFile)]
 
 
+def _mirrors(uris: tuple[str, ...]) -> tuple[Any, list[CodeFile]]:
+    return tuple(dict.fromkeys(open_store(uri).uri for uri in uris)), []
+
+
 def _launcher(asked: LauncherChoice) -> tuple[Any, list[CodeFile]]:
     env = python_env_file(asked)
     return with_python_env(asked, lambda file: file.artifact), [] if env is None else [env]
@@ -287,6 +295,7 @@ _READERS: Mapping[str, Callable[[Any], tuple[Any, list[CodeFile]]]] = {
     "py_files": _py_files,
     "files": _plain_files,
     "jars": _jars,
+    "mirrors": _mirrors,
     "launcher": _launcher,
     "working_folder": _folder,
 }
@@ -299,7 +308,7 @@ _READERS: Mapping[str, Callable[[Any], tuple[Any, list[CodeFile]]]] = {
 def _where(before: Version, given: Mapping[str, Any]) -> tuple[LauncherChoice | None, str, str | None, str]:
     """Launcher, master, Spark connection and working folder; a move to another launcher keeps none of the others."""
     asked: LauncherChoice | None = given.get("launcher")
-    master, spark_conn_id = given.get("master"), given.get("spark_conn_id")
+    master, spark_conn_id = given.get("master") or None, given.get("spark_conn_id")
     if spark_conn_id is not None:  # it starts drivers on this machine
         asked = LauncherChoice(LOCAL)
     launcher = launcher_after(before.launcher, asked)
@@ -379,12 +388,7 @@ def _check(named: Mapping[str, Any], application: Path | None, *, allow_literal_
     check_local_paths(application=() if application is None else (application,), **paths)
     if launcher is not None:
         _check_launcher(launcher, named.get("spark_conn_id"))
-    if named.get("on_query_failure", "script") not in ON_QUERY_FAILURE:
-        raise InvalidRequestError(
-            "unknown value of on_query_failure",
-            on_query_failure=str(named["on_query_failure"])[:60],
-            next_step="Use degrade, fail or script (the default).",
-        )
+    check_given(Version, {one.name: named[one.name] for one in terms_of(Version) if one.choices and one.name in named})
     if settings is not None and settings.lost_after_seconds < LEAST_HEARTBEATS * settings.heartbeat_seconds:
         # It would count as lost, or as ended where a cluster reports so, between two of its heartbeats (1a.8).
         raise InvalidRequestError(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_streamstate.checkpoint.moved_sources import plain_moves
-from airflow_streamstate.controller.observe.snapshot_age import check_max_age
 from airflow_streamstate.controller.request.patch import (
     Patch,
     check_texts,
@@ -17,13 +16,14 @@ from airflow_streamstate.controller.request.patch import (
     read_patch,
     whole_version,
 )
-from airflow_streamstate.controller.request.rewrites import check_rewrite, migration_file
+from airflow_streamstate.controller.request.rewrites import migration_file
 from airflow_streamstate.controller.request.script_modules import modules_beside
 from airflow_streamstate.controller.request.script_paths import notes_on_paths
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.moved_sources import check_moves
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.declaration import check_given, terms_of
 from airflow_streamstate.protocol.terms.start import HandoverTerms, StartTerms
 from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.version import Version, digest_of
@@ -118,7 +118,9 @@ class DeployRequest:
     def digest(self) -> str:
         """Hex sha256 over the whole request."""
         asked = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OF_ONE_TRY}
-        return digest_of({"verb": "deploy", **_as_plain(asked)})
+        if self.patch is None:  # a recorded version: its drivers may find more modules between two tries
+            asked["version"] = replace(self.version, modules=())
+        return digest_of({"verb": "deploy", **as_plain(asked)})
 
     def pin(self, home: Store) -> None:
         """Copy the files of a given version into the home. Raises as ``Patch.pin``."""
@@ -179,7 +181,7 @@ class ChangeRequest:
         """Hex sha256 over the whole request."""
         asked = {each.name: getattr(self, each.name) for each in fields(self)}
         values = {name: value for name, value in self.patch.values.items() if name not in _NOT_ASKED}
-        return digest_of({"verb": "change", **_as_plain({**asked, "patch": values})})
+        return digest_of({"verb": "change", **as_plain({**asked, "patch": values})})
 
     def applied_to(self, before: Version, home: Store) -> Version:
         after = patched(before, self.patch, self.rewrite)
@@ -222,59 +224,44 @@ def change_request(
     application: Path | None = None,
     *,
     reason: str = "",
-    partitions: int | None = None,
-    state_store: str | None = None,
-    checkpoint_format: int | None = None,
-    migration: Path | None = None,
-    auto_migrate: bool = False,
     **given: Any,
 ) -> ChangeRequest:
     """A request to change what a stream runs.
 
     Args:
-        partitions: of the state of each operator: Spark's state is rewritten in that number.
-        state_store: ``rocksdb``: the state is rewritten into that store.
-        checkpoint_format: Spark's state checkpoint format, 1 or 2: the state is rewritten in it.
-        migration: local path of a file with the user's functions from old to new state (``migration``), pinned.
-        auto_migrate: migrate state of another form without a function, where that needs none.
-        given: terms of ``Version`` (as ``read_patch`` takes them) and ``HandoverTerms``, by name.
+        given: terms of ``Version`` (as ``read_patch`` takes them), ``HandoverTerms`` and ``StateRewrite``, by name;
+            ``migration`` as a local path.
 
     Raises:
         InvalidRequestError: as ``deploy_request``.
     """
-    check_rewrite(partitions, state_store, checkpoint_format)
+    rewrite = _taken(given, StateRewrite)
+    check_given(StateRewrite, rewrite)
     terms = StartTerms(**_taken(given, HandoverTerms))
     _check(stream_id, reason, terms)
     patch = read_patch(application=application, **given)
-    file = None if migration is None else migration_file(migration)
-    rewrite = StateRewrite(
-        partitions,
-        state_store,  # type: ignore[arg-type]  # checked above
-        checkpoint_format,
-        None if file is None else file.artifact,
-        is_automatic=auto_migrate,
-    )
-    if file is not None:
-        patch = replace(patch, files=(*patch.files, file))
-    return ChangeRequest(stream_id, patch, terms, None if rewrite == StateRewrite() else rewrite, reason)
+    if rewrite.get("migration") is not None:
+        file = migration_file(rewrite["migration"])
+        rewrite["migration"], patch = file.artifact, replace(patch, files=(*patch.files, file))
+    asked = StateRewrite(**rewrite)
+    return ChangeRequest(stream_id, patch, terms, None if asked == StateRewrite() else asked, reason)
 
 
 def _taken(given: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
-    return {each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
+    return {each.name: given.pop(each.name) for each in terms_of(kind) if each.name in given}
 
 
 def _check(stream_id: str, reason: str, terms: StartTerms) -> None:
     check_stream_id(stream_id)
-    check_max_age(terms.max_snapshot_age_seconds)
     check_moves(plain_moves(terms.move_sources))
     check_texts({**vars(terms), "reason": reason})
 
 
-def _as_plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """A value for a digest."""
     if is_dataclass(value) and not isinstance(value, type):
         found = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in _NOT_ASKED}
-        return {name: sorted(each) if name in _IN_ANY_ORDER else _as_plain(each) for name, each in found.items()}
+        return {name: sorted(each) if name in _IN_ANY_ORDER else as_plain(each) for name, each in found.items()}
     if isinstance(value, Mapping):
-        return {name: _as_plain(each) for name, each in value.items()}
-    return [_as_plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: as_plain(each) for name, each in value.items()}
+    return [as_plain(each) for each in value] if isinstance(value, list | tuple) else value

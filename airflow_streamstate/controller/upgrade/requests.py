@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_streamstate.controller.request.literal_secrets import check_secrets
-from airflow_streamstate.controller.request.requests import Change
+from airflow_streamstate.controller.request.requests import Change, as_plain
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import fields_json
 from airflow_streamstate.protocol.ids import check_stream_id
@@ -91,8 +91,8 @@ class RollbackRequest:
     @property
     def digest(self) -> str:
         """Over the whole request."""
-        asked = {"stream_id": self.stream_id, "terms": fields_json(self.terms), "reason": self.reason}
-        return digest_of({"verb": "rollback", **asked})
+        asked = {"stream_id": self.stream_id, "terms": self.terms, "reason": self.reason}
+        return digest_of({"verb": "rollback", **as_plain(asked)})
 
 
 def check_undo_command(words: Sequence[str]) -> None:

@@ -223,7 +223,7 @@ class Tools:
             checkpoint_format=formats.pop() if given.checkpoint_format is not None and len(formats) == 1 else None,
             migration=given.migration,
             is_inverse=given.migration is not None and not given.is_inverse,
-            is_automatic=given.is_automatic,
+            auto_migrate=given.auto_migrate,
         )
         return None if back == StateRewrite() else replace(back, undoes=seen.deployment_id)
 

@@ -164,7 +164,7 @@ def _after(asked: StateRewrite | None, before: DeploymentSpec, query_name: str) 
         checkpoint_format=asked.checkpoint_format or pending.checkpoint_format,
         migration=asked.migration or pending.migration,
         is_inverse=asked.is_inverse if asked.migration is not None else pending.is_inverse,
-        is_automatic=asked.is_automatic or pending.is_automatic,
+        auto_migrate=asked.auto_migrate or pending.auto_migrate,
         undoes=asked.undoes,
     )
 
@@ -201,7 +201,7 @@ def migrated_operators(attempt: Attempt, query_name: str, plan: QueryPlan) -> se
     rewrite = rewrite_of(attempt, query_name)
     if rewrite is None:
         return set()
-    if rewrite.is_automatic:
+    if rewrite.auto_migrate:
         return {operator.operator_id for operator in plan.operators}
     found = migrations_of(attempt, rewrite, query_name)
     return {find_operator(plan, each.operator).operator_id for each in found}
@@ -400,7 +400,7 @@ class _Rewrite:
 
     def _aggregates(self) -> dict[int, tuple[tuple[str, ...], tuple[str, ...]]] | None:
         """The aggregates of the operators that have others than before; None without automatic migrations."""
-        if not self._rewrite.is_automatic:
+        if not self._rewrite.auto_migrate:
             return None
         new = plan_of(self._attempt, self._name, self._startable)
         manifest = self._attempt.start.manifest()

@@ -7,18 +7,17 @@ script keeps its ``checkpointLocation`` for ever, and nothing runs there any mor
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
 
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import OwnCheckpoint, StartableQuery
 from airflow_streamstate.errors import StartRefusedError
 from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.settings import OF_NO_NUMBER, default_settings
-from airflow_streamstate.protocol.terms.version import Artifact
+from airflow_streamstate.protocol.settings import default_settings
+from airflow_streamstate.protocol.terms.command_line import CommandLine, command_line
+from airflow_streamstate.protocol.terms.start import HandoverTerms
+from airflow_streamstate.protocol.terms.version import Version
 
 _READ_BY_STORES = ("s3://", "gs://", "az://", "abfs://", "abfss://", "/")
-_PINNED = (("--py-files", "py_files"), ("--files", "files"))
 
 
 def check_used_checkpoint(attempt: Attempt, name: str, startable: StartableQuery) -> tuple[str, ...]:
@@ -85,7 +84,8 @@ def _adopting(spec: DeploymentSpec, attempt: Attempt, name: str, own: OwnCheckpo
             " For each other query of the script add --checkpoint NAME=URI; batches are also in"
             f" {', '.join(own.others)}."
         )
-    left = [f"{option} ({', '.join(names)})" for option, names in _left_out(spec) if names]
+    left_out = _given(spec.version, attempt.control.home.uri).left_out
+    left = [f"{option} ({', '.join(names)})" for option, names in left_out.items()]
     if left:
         said += f" Add the paths of {' and '.join(left)}."
     return said
@@ -105,45 +105,18 @@ def adopt_command(spec: DeploymentSpec, home_uri: str, name: str, uri: str) -> s
 
     With ``--stopped``: where that is wrong, the log moves, and the adoption is refused.
     """
+    version, start = spec.version, HandoverTerms(allow_new_queries=spec.start.allow_new_queries)
+    given = _given(version, home_uri)
     words = ["streamstate", "adopt", spec.stream_id, "--checkpoint", _assigned(name, uri), "--stopped"]
-    words += ["--app", spec.version.script_path or spec.version.application.name]
-    words += [word for option, value in _options(spec, home_uri) for word in (option, value)]
-    words += ["--", *spec.version.arguments] if spec.version.arguments else []
-    return shlex.join(words)
+    words += ["--app", version.script_path or version.application.name]
+    words += [*given.options, *command_line(start, verb="adopt").options]
+    return shlex.join([*words, "--", *given.words] if given.words else words)
 
 
-def _options(spec: DeploymentSpec, home_uri: str) -> Iterator[tuple[str, str]]:
-    plain = {
-        "--master": spec.version.master,
-        "--working-folder": spec.version.working_folder,
-        "--label": spec.version.version_label,
-        "--on-query-failure": "" if spec.version.on_query_failure == "script" else spec.version.on_query_failure,
-        "--launcher": "" if spec.version.launcher is None else spec.version.launcher.name,
-    }
-    yield from ((option, value) for option, value in plain.items() if value)
-    yield from _pairs("--conf", spec.version.conf)
-    yield from _pairs("--env", spec.version.environment)
-    yield from (("--packages", each) for each in spec.version.packages)
-    yield from (("--jars", jar) for jar in spec.version.jars if not isinstance(jar, Artifact))
-    if spec.version.launcher is not None:
-        yield from _pairs("--launcher-option", spec.version.launcher.options)
-    default = default_settings(home_uri)
-    for one in fields(default):
-        value = getattr(spec.version.settings, one.name)
-        if one.name not in OF_NO_NUMBER and value is not None and value != getattr(default, one.name):
-            yield "--setting", f"{one.name}={value:g}" if isinstance(value, float) else f"{one.name}={value}"
-    yield from (("--allow-new-query", each) for each in spec.start.allow_new_queries)
-
-
-def _pairs(option: str, values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    yield from ((option, f"{key}={value}") for key, value in values.items())
-
-
-def _left_out(spec: DeploymentSpec) -> Iterator[tuple[str, list[str]]]:
-    """Options whose files are pinned by name: the place that they came from is not recorded."""
-    for option, field in _PINNED:
-        yield option, [artifact.name for artifact in getattr(spec.version, field)]
-    yield "--jars", [jar.name for jar in spec.version.jars if isinstance(jar, Artifact)]
+def _given(version: Version, home_uri: str) -> CommandLine:
+    """The options of ``adopt`` that give this version; its modules are found by its script."""
+    base = Version(version.application, modules=version.modules, settings=default_settings(home_uri))
+    return command_line(version, base, "adopt")
 
 
 def _assigned(name: str, uri: str) -> str:

@@ -3,70 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Literal, get_args
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.fields import QueryName
+from airflow_streamstate.protocol.fields import QueryName, Seconds, SnapshotId
 from airflow_streamstate.protocol.ids import check_id, encode_query_name
+from airflow_streamstate.protocol.terms.declaration import check_terms, term
 
 StartMode = Literal["restore", "seed", "fresh"]
 START_MODES: tuple[StartMode, ...] = get_args(StartMode)
+MOST_SNAPSHOT_AGE_SECONDS = 10 * 365 * 86_400.0
+
+
+_ONCE = "it is of one start, and a file is applied again and again: give it to the verb that needs it"
+_START, _CONSENT = "Start", "Consent"
 
 
 @dataclass(frozen=True)
-class HandoverTerms:
-    """What a version does with the state of the version before: of a deploy, an upgrade and a rollback.
+class LostInputTerms:
+    """A consent of every verb that continues a query at its offsets."""
 
-    Attributes:
-        allow_state_loss: drop state that the drain could not flush (Law 16).
-        allow_new_queries: queries that may start empty although the snapshot does not have them.
-        rename_queries: by the name that the snapshot has, the name that the script gives the query now.
-        move_sources: where folders of file sources were at the snapshot, and where the same files are now.
-        accept_lost_input: queries that may continue although input after their offsets cannot be read any more.
-        accept_hazards: continue the state by a hazardous plan; a difference that needs a drain still needs it (Law 17).
+    accept_lost_input: tuple[QueryName, ...] = term(
+        (),
+        help="queries that may continue although input after their offsets is lost at the source",
+        heading=_CONSENT,
+        verbs=("change",),
+        in_files=_ONCE,
+    )
+
+
+@dataclass(frozen=True)
+class HazardTerms:
+    """A consent of every verb that may continue a state by another plan (Law 17)."""
+
+    accept_hazards: bool = term(
+        False,
+        help="accept a `hazardous` plan; a difference that needs a drain still needs it",
+        heading=_CONSENT,
+        verbs=("restart", "deploy", "resume"),
+        names={"files": "upgrade.accept_hazards"},
+    )
+
+
+@dataclass(frozen=True)
+class HandoverTerms(LostInputTerms):
+    """What a version does with the state of the version before: of a deploy and of a change.
+
+    Raises:
+        InvalidRequestError: a value is malformed.
     """
 
-    allow_state_loss: bool = False
-    allow_new_queries: tuple[QueryName, ...] = ()
-    rename_queries: Mapping[QueryName, QueryName] = field(default_factory=dict)
-    move_sources: Mapping[str, str] = field(default_factory=dict)
-    accept_lost_input: tuple[QueryName, ...] = ()
-    accept_hazards: bool = False
+    allow_state_loss: bool = term(
+        False, help="drop state that the drain could not flush", heading=_CONSENT, verbs=("change",), in_files=_ONCE
+    )
+    allow_new_queries: tuple[QueryName, ...] = term(
+        (),
+        help="queries that may start empty although the snapshot does not contain them",
+        flag="--allow-new-query",
+        heading=_CONSENT,
+        verbs=("change", "adopt"),
+    )
+    rename_queries: Mapping[QueryName, QueryName] = term(
+        {},
+        help="queries that the script has renamed: by their names in the snapshot, their names now; their state is"
+        " kept",
+        flag="--rename-query",
+        metavar="OLD=NEW",
+        heading=_START,
+        verbs=("change",),
+    )
+    move_sources: Mapping[str, str] = term(
+        {},
+        help="folders of file sources that have moved: by the folder at the snapshot, the folder below which the same"
+        " files are now, under the same names. The script reads the new folder; what was read is not read again",
+        flag="--move-source",
+        metavar="OLD=NEW",
+        heading=_START,
+        verbs=("change",),
+    )
 
     def __post_init__(self) -> None:
         named = (*self.rename_queries, *self.rename_queries.values(), *self.allow_new_queries, *self.accept_lost_input)
         for query_name in named:
             encode_query_name(query_name)
+        check_terms(self)
 
 
 @dataclass(frozen=True)
-class StartTerms(HandoverTerms):
+class StartTerms(HazardTerms, HandoverTerms):
     """How a deployment starts.
-
-    Attributes:
-        start: None: the snapshot at the predecessor's end decides; a stream's first deployment starts fresh.
-        snapshot_id: the expected start snapshot: a check, not a choice (1a.9).
-        max_snapshot_age_seconds: refuse to start from an older snapshot; None for no bound.
-        offsets: of a seed: the start offset of each source by query, in Spark's format and the snapshot's order.
-        begins_at: of a seed: every query starts with the input of this time instead.
-        accept_repeated_input: queries that may read input again.
-        assume_dead: take over from a driver of unknown state.
-        revive: deploy although the stream was retired.
 
     Raises:
         InvalidRequestError: a value is malformed, or two of them contradict each other.
     """
 
-    start: StartMode | None = None
-    snapshot_id: str | None = None
-    max_snapshot_age_seconds: float | None = None
-    offsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    begins_at: datetime | None = None
-    accept_repeated_input: tuple[str, ...] = ()
-    assume_dead: bool = False
-    revive: bool = False
+    start: StartMode | None = term(
+        None,
+        help="start with the state of the last snapshot (restore), with its offsets alone (seed), or empty (fresh). By"
+        " default the last snapshot decides between the first two",
+    )
+    snapshot_id: SnapshotId | None = term(
+        None,
+        help="check that it starts from this snapshot",
+        metavar="ID",
+        heading=_START,
+        in_files=_ONCE,
+    )
+    max_snapshot_age_seconds: Seconds | None = term(
+        None, help="refuse to start from an older snapshot", heading=_START, least=0.1, most=MOST_SNAPSHOT_AGE_SECONDS,
+        in_files=_ONCE,
+    )  # fmt: skip
+    offsets: Mapping[QueryName, tuple[str, ...]] = term(
+        {},
+        help="with the start mode seed: start at these offsets, by query, one text per source as Spark writes it, in"
+        " the order that `snapshot list --json` shows",
+        heading=_START,
+        in_files=_ONCE,
+    )
+    begins_at: datetime | None = term(
+        None,
+        help="with the start mode seed: start with the input of this time",
+        flag="--at",
+        heading=_START,
+        in_files=_ONCE,
+    )
+    accept_repeated_input: tuple[QueryName, ...] = term(
+        (), help="queries that may read input a second time", heading=_CONSENT, in_files=_ONCE
+    )
+    assume_dead: bool = term(
+        False,
+        help="continue although the launcher cannot tell whether the old driver is dead",
+        heading=_CONSENT,
+        verbs=("resume", "skip"),
+        in_files=_ONCE,
+    )
+    revive: bool = term(False, help="deploy although the stream was retired", heading=_CONSENT, in_files=_ONCE)
 
     @property
     def handover(self) -> HandoverTerms:
@@ -82,10 +155,6 @@ class StartTerms(HandoverTerms):
         super().__post_init__()
         if self.snapshot_id is not None:
             check_id(self.snapshot_id, "snapshot id")
-        if self.start is not None and self.start not in START_MODES:
-            raise InvalidRequestError(
-                "unknown start mode", start=str(self.start)[:60], next_step="Use restore, seed or fresh."
-            )
         if self.start == "fresh" and self.snapshot_id is not None:
             raise InvalidRequestError(
                 "a fresh start takes nothing from a snapshot",

@@ -3,34 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.terms.declaration import term
+
+_OF_ITS_OWN = "`streamstate {verb}` changes it"
 
 
 @dataclass(frozen=True)
 class StreamTerms:
-    """What a deploy changes of its stream; a change takes effect without a restart.
+    """What a deploy changes of its stream. No driver is replaced for it.
 
     Attributes:
-        restart_policy: values of the stream's ``RestartPolicy`` to change; the others stay as they are.
-        alert_rules: the same of its ``AlertRules``.
-        owner, labels: of the stream; ``labels`` are all of them. None: as they are.
+        restart_policy, alert_rules: values to change; the others stay as they are.
         retention: all values of the stream's ``RetentionPolicy``; none: no policy. None: as it is.
+        labels: all of them. None: as they are.
 
     Raises:
         InvalidRequestError: a value is malformed.
     """
 
-    restart_policy: Mapping[str, Any] = field(default_factory=dict)
-    alert_rules: Mapping[str, Any] = field(default_factory=dict)
-    owner: str | None = None
-    labels: Mapping[str, str] | None = None
-    retention: Mapping[str, Any] | None = None
+    restart_policy: Mapping[str, Any] = term(
+        {},
+        help="what watchers do when a driver of the stream fails",
+        part=RestartPolicy,
+        names={"files": "restart"},
+        changes="stream",
+    )
+    alert_rules: Mapping[str, Any] = term(
+        {},
+        help="when people are told of the stream",
+        part=AlertRules,
+        names={"files": "alerts"},
+        changes="stream",
+        in_shell=_OF_ITS_OWN.format(verb="alerts"),
+    )
+    owner: str | None = term(
+        None,
+        help="a person or a team; alerts, `streamstate status` and the page name it",
+        names={"operators": "stream_owner"},
+        changes="stream",
+        in_shell=_OF_ITS_OWN.format(verb="label"),
+    )
+    labels: Mapping[str, str] | None = term(
+        None,
+        help="all labels of the stream by name, for --canary, `streamstate list --label`, the page and metrics",
+        names={"operators": "stream_labels"},
+        changes="stream",
+        in_shell=_OF_ITS_OWN.format(verb="label"),
+    )
+    retention: Mapping[str, Any] | None = term(
+        None,
+        help="which snapshots of the stream stay when it is pruned, by watchers too",
+        part=RetentionPolicy,
+        names={"operators": "stream_retention"},
+        changes="stream",
+        in_shell=_OF_ITS_OWN.format(verb="snapshot retention"),
+    )
 
     def __post_init__(self) -> None:
         RestartPolicy().changed(self.restart_policy)

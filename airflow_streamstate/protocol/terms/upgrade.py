@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.fields import QueryName, Seconds, SnapshotId, Word
+from airflow_streamstate.protocol.fields import Seconds, SnapshotId, Word
 from airflow_streamstate.protocol.terms.declaration import check_terms, term
+from airflow_streamstate.protocol.terms.start import MOST_SNAPSHOT_AGE_SECONDS, HazardTerms, LostInputTerms
 
 UpgradeMode = Literal["auto", "restore", "drain", "fresh"]
 Strategy = Literal["forward", "undo"]
 MOST_BATCHES, MOST_ROWS = 100, 1_000_000_000
 """That a rehearsal or a replay runs again."""
 LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR = 1.1, 1_000.0
-MOST_SNAPSHOT_AGE_SECONDS = 10 * 365 * 86_400.0
 _EVERY_VERB = ("rescale", "restart", "deploy")
 _CONSENT, _HEALTHY, _REHEARSAL, _BACK = "Consent", "Healthy", "Rehearsal", "Way back"
 
@@ -29,7 +29,10 @@ class TakeoverTerms:
         verbs=_EVERY_VERB,
     )
     rehearsal_deadline_seconds: Seconds = term(
-        300.0, help="seconds until the rehearsal must have ended", heading=_REHEARSAL, verbs=_EVERY_VERB
+        300.0,
+        help="seconds until the rehearsal must have ended",
+        heading=_REHEARSAL,
+        verbs=(*_EVERY_VERB, "compare"),
     )
     healthy_batches: int = term(
         3,
@@ -56,7 +59,7 @@ class TakeoverTerms:
         (),
         help="the command that undoes what a foreachBatch wrote, if there is no other way back",
         heading=_BACK,
-        is_command=True,
+        kind="command",
         verbs=_EVERY_VERB,
     )
 
@@ -74,6 +77,7 @@ class RehearsalTerms:
         " else only compare the plans. The script runs once in both, with `STREAMSTATE_REHEARSAL=1` in its environment",
         flag="--rehearse/--no-rehearsal",
         heading=_REHEARSAL,
+        verbs=("compare",),
     )
     rehearse_batches: int = term(
         1,
@@ -97,7 +101,7 @@ class RehearsalTerms:
 
 
 @dataclass(frozen=True)
-class UpgradeTerms(RehearsalTerms, TakeoverTerms):
+class UpgradeTerms(HazardTerms, RehearsalTerms, TakeoverTerms):
     """How an upgrade takes over.
 
     Raises:
@@ -114,12 +118,6 @@ class UpgradeTerms(RehearsalTerms, TakeoverTerms):
     )
     needs_approval: bool = term(False, help="wait until a person approves the plan")
     approved_by_another: bool = term(False, help="as {needs_approval}, by another person")
-    accept_hazards: bool = term(
-        False,
-        help="accept a `hazardous` plan; a difference that needs a drain still needs it",
-        heading=_CONSENT,
-        verbs=("restart", "deploy"),
-    )
     roll_back_if_slower: float | None = term(
         None,
         help="give up a version that falls behind its input and is slower than the version before by this factor: 2"
@@ -161,7 +159,7 @@ class UpgradeTerms(RehearsalTerms, TakeoverTerms):
 
 
 @dataclass(frozen=True)
-class RollbackTerms(TakeoverTerms):
+class RollbackTerms(LostInputTerms, TakeoverTerms):
     """How a rollback takes over.
 
     Raises:
@@ -183,11 +181,6 @@ class RollbackTerms(TakeoverTerms):
         None, help="refuse that snapshot if it is older", heading="Start", least=0.1, most=MOST_SNAPSHOT_AGE_SECONDS
     )
     accept_duplicates: bool = term(False, help="accept doubled rows on sinks that cannot be undone", heading=_CONSENT)
-    accept_lost_input: tuple[QueryName, ...] = term(
-        (),
-        help="queries that may continue although input after their offsets is lost at the source",
-        heading=_CONSENT,
-    )
 
     def __post_init__(self) -> None:
         check_terms(self)

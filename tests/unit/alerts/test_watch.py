@@ -109,7 +109,7 @@ def test_growth_is_seen_by_single_looks_too(alerted: Alerted) -> None:
     assert told == ["raised lag_growing"]
 
 
-LAST_CALL = 18
+LAST_CALL = 19
 """So many calls of the store a first look makes that raises an alert."""
 
 
@@ -398,8 +398,8 @@ def test_rules_that_make_no_sense_are_refused(alerted: Alerted) -> None:
         ({"off": ("driver_ded",)}, "Did you mean driver_dead?"),
         ({"lag_over": -1}, "Use a whole number from 0"),
         ({"lag_over": 1.5}, "Use a whole number"),
-        ({"no_commit_seconds": float("nan")}, "Use a number from 1"),
-        ({"no_commit_seconds": True}, "Use a number from 1"),
+        ({"no_commit_seconds": float("nan")}, "Use a number of seconds from 1"),
+        ({"no_commit_seconds": True}, "Use a number of seconds from 1"),
     ):
         with pytest.raises(InvalidRequestError, match=fact.replace("?", r"\?")):
             alerted.rules(**given)

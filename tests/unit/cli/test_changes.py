@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.options import Ordering
 from airflow_streamstate.controller.request.requests import change_request
+from airflow_streamstate.protocol.terms.version import LauncherChoice
 
 ORDERING = Ordering(None, False, "", None)
 
@@ -35,6 +36,7 @@ def given(*words: str) -> dict[str, Any]:
 def test_nothing_given_changes_nothing() -> None:
     """All stays as it runs now; a reason alone is no change."""
     assert not names_anything(given())
+    assert not names_anything(given("--label", "nightly"))
     assert change_of("orders", given(), Ordering(None, False, "a restart", None)) == change_request(
         "orders", reason="a restart"
     )
@@ -51,6 +53,15 @@ def test_nothing_given_changes_nothing() -> None:
         (("--files", "rules.json"), {"files": (Path("rules.json"),)}),
         (("--master", "local[4]"), {"master": "local[4]"}),
         (("--allow-new-query", "raw"), {"allow_new_queries": ("raw",)}),
+        (
+            ("--rename-query", "a=b", "--move-source", "/old=/new"),
+            {"rename_queries": {"a": "b"}, "move_sources": {"/old": "/new"}},
+        ),
+        (("--on-query-failure", "script"), {"on_query_failure": "script"}),
+        (("--working-folder", "/jobs"), {"working_folder": Path("/jobs")}),
+        (("--jars", "s3://b/a.jar,s3://b/b.jar"), {"jars": ("s3://b/a.jar", "s3://b/b.jar")}),
+        (("--launcher-option", 'list=["a"]'), {"launcher": LauncherChoice("", {"list": ["a"]})}),
+        (("--partitions", "4", "--auto-migrate"), {"partitions": 4, "auto_migrate": True}),
         (("--allow-state-loss",), {"allow_state_loss": True}),
         (("--", "--in", "/data"), {"arguments": ("--in", "/data")}),
     ],
@@ -66,3 +77,9 @@ def test_what_is_given_is_new(
         archive.write("a.py")
     assert names_anything(given(*words))
     assert change_of("orders", given(*words), ORDERING) == change_request("orders", **expected)
+
+
+@pytest.mark.parametrize("label", ["nightly", ""])
+def test_a_label_is_given_to_the_next_version(label: str) -> None:
+    """An empty one removes it."""
+    assert change_of("orders", given("--label", label), ORDERING) == change_request("orders", version_label=label)

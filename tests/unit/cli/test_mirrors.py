@@ -79,14 +79,14 @@ def test_a_stream_that_cannot_be_restored_keeps_no_other_one(desk: Desk, tmp_pat
         (("home restore", "--from", "{base}/nothing"), 2, "these mirrors have no stream"),
         (("home restore", "--from", "{base}/nothing", "--stream", "../x"), 2, "not a valid stream id"),
         (("home restore",), 2, "--from"),
-        (("home mirror", "flights", "--to", "{base}/m", "--fetch-batch-bytes", "1"), 2, "setting=fetch_batch_bytes"),
+        (("home mirror", "flights", "--to", "{base}/m", "--fetch-batch-bytes", "1"), 2, "--fetch-batch-bytes"),
         (
             ("home mirror", "flights", "--to", "{base}/m", "--fetch-timeout-seconds", "0"),
             2,
-            "setting=fetch_timeout_seconds",
+            "--fetch-timeout-seconds",
         ),
-        (("home restore", "--from", "{base}/m", "--fetch-batch-bytes", "1"), 2, "setting=fetch_batch_bytes"),
-        (("home restore", "--from", "{base}/m", "--fetch-timeout-seconds", "0"), 2, "setting=fetch_timeout_seconds"),
+        (("home restore", "--from", "{base}/m", "--fetch-batch-bytes", "1"), 2, "--fetch-batch-bytes"),
+        (("home restore", "--from", "{base}/m", "--fetch-timeout-seconds", "0"), 2, "--fetch-timeout-seconds"),
     ],
 )
 def test_mistakes_are_one_sentence(desk: Desk, words: tuple[str, ...], status: int, said: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from airflow_streamstate.cli.start import launcher_of
+from airflow_streamstate.cli.changes import launcher_of
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from support.scripted_driver import NOTE, script
 from support.shell import Answer, Desk, shell
@@ -188,9 +188,11 @@ def test_a_stream_may_be_told_to_wait_for_new_parts(desk: Desk) -> None:
         (("--py-files", "nosuch.zip"), 2, "cannot be read"),
         (("--allow-new-query", ""), 2, "query name"),
         (("--accept-lost-input", ""), 2, "query name"),
-        (("--setting", "heartbeat_seconds=0"), 2, "range"),
-        (("--setting", "snapshot_every_seconds=0.5"), 2, "range"),
+        (("--setting", "heartbeat_seconds=0"), 2, "Use a number of seconds from 0.01"),
+        (("--setting", "snapshot_every_seconds=0.5"), 2, "Use a number of seconds from 1 "),
         (("--setting", "fetch_batch_bytes=1e6"), 2, "number of seconds, or of bytes"),
+        (("--setting", f"fetch_batch_bytes={'9' * 400}"), 2, "Use a whole number from 1,024"),
+        (("--working-folder", ""), 2, "--working-folder is empty"),
         (("--master", "nonsense"), 2, "not a master"),
         (("--conf", "typo=1"), 2, "does not begin with"),
         (("--conf", "spark.submit.deployMode=cluster"), 2, "cluster mode"),
@@ -333,9 +335,9 @@ def test_an_option_of_a_launcher_is_a_text_json_or_a_file(tmp_path: Path) -> Non
         "host": "[::1]",
         "pod_template": f"@{tmp_path / 'pod.yaml'}",
     }
-    found = launcher_of("kubernetes", given)
+    found = launcher_of({"launcher": "kubernetes", "launcher_options": given})
     assert found is not None
     assert found.options == {**given, "tolerations": [{"key": "x"}], "pod_template": "spec: {}\n"}
     with pytest.raises(click.UsageError, match="cannot be read"):
-        launcher_of("kubernetes", {"pod_template": "@/nowhere/pod.yaml"})
-    assert launcher_of(None, {}) is None
+        launcher_of({"launcher_options": {"pod_template": "@/nowhere/pod.yaml"}})
+    assert launcher_of({}) is None

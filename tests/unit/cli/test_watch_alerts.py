@@ -114,5 +114,5 @@ def test_the_rules_are_a_table_of_names_and_values(desk: Desk) -> None:
         ["no_commit_seconds", "900.0"],
     ]
     refused = shell("alerts", "flights", "--set", "no_commit_seconds=abc", "--json").error
-    assert refused["message"] == "this value of the alert rules is no number"
-    assert refused["next_step"] == "Use a number from 1 to 315360000."
+    assert refused["message"] == "no_commit_seconds cannot have this value"
+    assert refused["next_step"] == "Use a number of seconds from 1 to 315,360,000."

@@ -215,6 +215,33 @@ def test_streams_without_a_record_of_their_home_are_refused() -> None:
     assert HomePresence(store, stream.clock).is_there()
 
 
+def test_streams_of_another_version_without_a_record_get_none_to_write_by_hand() -> None:
+    """What was written in another format stays unread, and untouched. (Law 7)"""
+    store = MemoryStore()
+    store.put(layout.register_key(STREAM), encoded({"kind": "StreamRegister", "protocol": OLDEST_PROTOCOL - 1}))
+    with pytest.raises(HomeFormatError, match="written by another version") as refused:
+        HomePresence(store, FakeClock()).need()
+    assert "record" not in refused.value.context
+
+
+def test_a_reader_that_meets_the_first_deploy_finds_the_home() -> None:
+    """The deploy writes the record before all else, perhaps after the reader has looked for it. (Law 4)"""
+    stream = SimulatedStream()
+    stream.deploy()
+    record = stream.checkpoints.get(layout.home_key())
+    assert record is not None
+    stream.checkpoints.delete(layout.home_key())
+
+    class Begun(MemoryStore):
+        def list_folders(self, prefix: str) -> list[str]:
+            stream.checkpoints.put(layout.home_key(), record.body)
+            return super().list_folders(prefix)
+
+    store = Begun()
+    store.__dict__.update(stream.checkpoints.__dict__)
+    assert HomePresence(store, stream.clock).is_there()
+
+
 @pytest.mark.parametrize("fault", [Fault.CRASH_AFTER, Fault.REPLY_LOST])
 def test_a_home_is_begun_once(fault: Fault) -> None:
     """By two at once, after a lost reply, or twice: one record, of the first. (Laws 2 and 8)"""

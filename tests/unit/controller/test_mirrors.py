@@ -72,7 +72,7 @@ def test_a_home_that_is_silent_is_left_after_the_time_that_is_said(tmp_path: Pat
     finally:
         speak()
     assert "did not answer within 77 s" in str(caught.value)
-    with pytest.raises(InvalidRequestError, match="out of its range"):
+    with pytest.raises(InvalidRequestError, match="cannot have this value"):
         list(stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")], timeout_seconds=0))
 
 

@@ -20,7 +20,7 @@ from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.heartbeat import QueryBeat
-from airflow_streamstate.protocol.upgrades import UpgradeStep
+from airflow_streamstate.protocol.upgrades import Planned, UpgradePlan, UpgradeStep
 from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
 
@@ -172,7 +172,7 @@ def test_law_2_a_task_that_was_only_slow_finds_that_its_upgrade_is_over(upgraded
     first = abandoned(upgraded)
     tools, state = upgraded.upgrades._tools(STREAM, first.upgrade_id)
     upgraded.begin("up-2")
-    tools.take(state, "planned", mode="restore")
+    tools.take(state, "planned", decision=Planned(UpgradePlan("same", {}), "restore"))
     assert upgraded.upgrades.advance(STREAM, first.upgrade_id).outcome == "refused"
 
 

@@ -30,7 +30,10 @@ def said(folder: Path, text: str, script: str = "x = 1\n") -> list[str]:
         ("environment: {X: env://}\n", ":3: environment.X: "),
         ("launcher:\n  name: yarn\n  options: {queue: 2026-02-30}\n", ":5: launcher.options.queue: this looks like"),
         ("working_folder: here\n", ":3: working_folder: the working folder must be an absolute path (here); give the"),
-        ("state: {store: rocksdb}\nconf: {spark.sql.streaming.stateStore.providerClass: x}\n", ":3: state.store: "),
+        (
+            "state: {state_store: rocksdb}\nconf: {spark.sql.streaming.stateStore.providerClass: x}\n",
+            ":3: state.state_store: ",
+        ),
     ],
 )
 def test_what_a_deploy_would_refuse_has_its_line(tmp_path: Path, more: str, problem: str) -> None:

@@ -7,21 +7,30 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.cli.start import launcher_of
+from airflow_streamstate.cli.changes import launcher_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import (
     as_moment,
     as_seconds,
+    is_given,
     launcher_choice,
+    number,
     one_of,
-    optional_factor,
     optional_text,
+    term_value,
     text_mapping,
     texts,
+    texts_by_name,
+    values_by_name,
     whole_number,
     yes_or_no,
 )
-from airflow_streamstate.protocol.terms.version import LauncherChoice
+from airflow_streamstate.protocol.alerts import AlertRules
+from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.declaration import terms_of
+from airflow_streamstate.protocol.terms.version import LauncherChoice, Version
 
 
 @pytest.mark.parametrize("value", [None, "", "None", "  "])
@@ -128,16 +137,76 @@ def test_what_is_no_moment_is_refused_by_the_name_of_its_field(value: Any) -> No
         as_moment(value, "requested_at")
 
 
-@pytest.mark.parametrize(("value", "factor"), [(None, None), ("", None), ("None", None), (2, 2.0), ("2.5", 2.5)])
-def test_a_factor_may_be_missing(value: Any, factor: float | None) -> None:
-    """However it was rendered."""
-    assert optional_factor(value, "roll_back_if_slower") == factor
+@pytest.mark.parametrize(("value", "meant"), [(2, 2.0), ("2.5", 2.5)])
+def test_a_number_is_one_natively_or_as_text(value: Any, meant: float) -> None:
+    """Plain rendering gives text."""
+    assert number(value, "roll_back_if_slower") == meant
 
 
-def test_what_is_no_factor_is_refused() -> None:
+def test_what_is_no_number_is_refused() -> None:
     """By its field."""
     with pytest.raises(InvalidRequestError, match="roll_back_if_slower"):
-        optional_factor("twice", "roll_back_if_slower")
+        number("twice", "roll_back_if_slower")
+
+
+@pytest.mark.parametrize(("value", "meant"), [(None, False), ("", False), (" None ", False), ((), True), (0, True)])
+def test_an_empty_field_is_not_given(value: Any, *, meant: bool) -> None:
+    """However it was rendered; an empty list and a zero are values."""
+    assert is_given(value) is meant
+
+
+@pytest.mark.parametrize(
+    ("cls", "value", "meant"),
+    [
+        (
+            RestartPolicy,
+            {"on_failure": "restart", "max_restarts": "3", "backoff_factor": "1.5", "restore_lost_checkpoint": "true"},
+            {"on_failure": "restart", "max_restarts": 3, "backoff_factor": 1.5, "restore_lost_checkpoint": True},
+        ),
+        (RestartPolicy, '{"hung_after_seconds": 0}', {"hung_after_seconds": 0.0}),
+        (
+            AlertRules,
+            {"lag_over": "none", "no_commit_seconds": 5, "off": "driver_dead, lag"},
+            {"lag_over": None, "no_commit_seconds": 5.0, "off": ("driver_dead", "lag")},
+        ),
+        (AlertRules, {"off": ["lag"], "lag_over": None}, {"off": ("lag",), "lag_over": None}),
+        (RetentionPolicy, {"keep": "5", "at_mirrors": "True"}, {"keep": 5, "at_mirrors": True}),
+        (AgentSettings, {"commit_offsets_to_group": "g", "keep_running": True}, None),
+        (RetentionPolicy, {"kept": "5"}, {"kept": "5"}),
+        (RetentionPolicy, {}, {}),
+    ],
+)
+def test_values_by_name_are_those_of_the_terms(cls: type, value: Any, meant: Any) -> None:
+    """Each by its own kind; a name that is not known stays, and its class refuses it."""
+    assert values_by_name(cls, value, "field") == (value if meant is None else meant)
+
+
+def test_a_value_by_name_is_refused_by_its_name() -> None:
+    """The field alone would not say which."""
+    with pytest.raises(InvalidRequestError, match=r"alert_rules\.lag_over"):
+        values_by_name(AlertRules, {"lag_over": "many"}, "alert_rules")
+
+
+def test_a_value_that_renders_to_nothing_is_not_given() -> None:
+    """So that a template without a value switches nothing off; a threshold may be none."""
+    given = {"restore_lost_checkpoint": None, "max_restarts": "7", "on_failure": "restart\n"}
+    assert values_by_name(RestartPolicy, given, "p") == {"max_restarts": 7, "on_failure": "restart"}
+    assert values_by_name(AlertRules, {"lag_over": None}, "alert_rules") == {"lag_over": None}
+
+
+def test_offsets_are_texts_or_json_by_name() -> None:
+    """An object is written as JSON, as in a file of offsets; a name needs its list."""
+    assert texts_by_name('{"a": [{"x": 1}, "b"]}', "offsets") == {"a": ('{"x":1}', "b")}
+    for wrong in (None, [], "3"):
+        with pytest.raises(InvalidRequestError, match="no list for a name"):
+            texts_by_name({"a": wrong}, "offsets")
+
+
+def test_a_part_that_is_whole_is_taken_as_it_is() -> None:
+    """Settings are values by name, or the object."""
+    one = next(each for each in terms_of(Version) if each.name == "settings")
+    assert term_value(one, AgentSettings(keep_running=True), "settings") == AgentSettings(keep_running=True)
+    assert term_value(one, '{"keep_running": true}', "settings") == {"keep_running": True}
 
 
 def test_a_launcher_is_what_is_left_of_its_fields() -> None:
@@ -157,5 +226,5 @@ def test_a_dag_and_a_shell_ask_for_the_same_launcher() -> None:
     of_a_dag = {"queue": 5, "is_new": True, "labels": {"team": 7}, "volumes": ["claim:data:/data"]}
     of_a_shell = {"queue": "5", "is_new": "true", "labels": '{"team": 7}', "volumes": '["claim:data:/data"]'}
     asked = launcher_choice("any", of_a_dag, None, None)
-    assert asked == launcher_of("any", of_a_shell)
+    assert asked == launcher_of({"launcher": "any", "launcher_options": of_a_shell})
     assert asked == launcher_choice("any", of_a_shell, None, None)

@@ -86,7 +86,7 @@ def test_every_parameter_that_names_something_is_templated(cls: type[StreamState
         for name, parameter in inspect.signature(klass.__init__).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    switches = {"deferrable", "poll_interval_seconds", "wait_for_completion", "settings"}
+    switches = {"deferrable", "poll_interval_seconds", "wait_for_completion"}
     if issubclass(cls, LaunchingOperator):
         switches |= {"on_kill_action"}
     if cls.template_fields.count("timeout_seconds") == 0:  # it has ``deadline_seconds`` instead

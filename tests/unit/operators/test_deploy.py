@@ -9,11 +9,15 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, redact
 
 from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.operators.retire import RetireStreamOperator
+from airflow_streamstate.operators.term_fields import names_of
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.settings import AgentSettings
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -44,6 +48,50 @@ def test_what_was_asked_for_is_what_is_recorded(named: NamedHome, context: MakeC
     assert spec.version.conf == {"spark.sql.shuffle.partitions": "2"}
     assert (spec.reason, spec.version.version_label, spec.version.master) == ("try it", "v1", "local[2]")
     assert spec.requested_by == "airflow dag.task manual__1"
+
+
+def test_mirrors_and_settings_are_those_of_the_version(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """Settings as an object, or by name as rendered text: what is not given has the default of the home."""
+    script, mirror = scripted_driver.script(tmp_path, "finishes"), f"file://{tmp_path}/mirror"
+    found = []
+    for number, given in enumerate(
+        (AgentSettings(heartbeat_seconds=7), '{"exit_grace_seconds": "9", "keep_running": "true"}', "None", {})
+    ):
+        operator = deploy(script, wait_until="finished", arguments=[str(number)], settings=given, mirrors=[mirror])
+        result = operator.execute(context())
+        found.append(named.stream().control.spec(result["deployment_id"]).version)
+    by_name = AgentSettings(exit_grace_seconds=9, keep_running=True)
+    assert [one.settings for one in found] == [
+        AgentSettings(heartbeat_seconds=7), by_name, AgentSettings(), AgentSettings()
+    ]  # fmt: skip
+    assert {one.mirrors for one in found} == {(f"{tmp_path}/mirror",)}
+    for wrong, said in (({"exit_grace": 9}, "no such setting"), ({"exit_grace_seconds": -1}, "exit_grace_seconds")):
+        with pytest.raises(AirflowFailException, match=said):
+            deploy(script, settings=wrong).execute(context())
+
+
+def test_a_retired_stream_is_revived_where_that_is_said(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
+    """And only there."""
+    script = scripted_driver.script(tmp_path, "runs")
+    named.stream().deploy().runs().stopped()
+    RetireStreamOperator(task_id="retire", stream_id="flights").execute(context())
+    with pytest.raises(AirflowFailException, match="retired"):
+        deploy(script).execute(context())
+    assert deploy(script, revive="true", start="fresh").execute(context())["deployment_id"] == "d-0002"
+
+
+def test_an_empty_field_is_not_given(tmp_path: Path) -> None:
+    """However it was rendered: the default of its term holds, also of one that is on by default."""
+    operator = deploy(scripted_driver.script(tmp_path, "runs"), stream_owner=None)
+    request = operator._upgrade_request(operator.hook())
+    names = [name for name in names_of(operator.taken) if name not in ("application", "stream_owner")]
+    for empty in ("", "None", None):
+        for name in names:
+            setattr(operator, name, empty)
+        assert operator._upgrade_request(operator.hook()).digest == request.digest
+    operator.application = ""
+    with pytest.raises(InvalidRequestError, match=r"field=application"):
+        operator._request(operator.hook())
 
 
 @pytest.mark.parametrize(
@@ -105,7 +153,7 @@ def test_the_retention_is_the_streams(named: NamedHome, context: MakeContext, tm
     for wrong, said in (
         ({"kep": 5}, "Did you mean keep"),
         ({"keep": "few"}, "stream_retention.keep"),
-        ({"keep": -1}, "out of its range"),
+        ({"keep": -1}, "keep cannot have this value"),
         ({"at_mirrors": True}, "does not say which snapshots stay"),
         ([5], "no mapping"),
     ):

@@ -40,7 +40,7 @@ def test_every_snapshot_is_copied_once(
         ({}, "this stream has no mirrors"),
         ({"mirrors": ["{base}/home"]}, "another place than the home"),
         ({"mirrors": ["{base}/m"], "fetch_batch_bytes": "few"}, "field=fetch_batch_bytes"),
-        ({"mirrors": ["{base}/m"], "fetch_timeout_seconds": "99999"}, "setting=fetch_timeout_seconds"),
+        ({"mirrors": ["{base}/m"], "fetch_timeout_seconds": "99999"}, "fetch_timeout_seconds=99999"),
     ],
 )
 def test_mistakes_fail_for_good(

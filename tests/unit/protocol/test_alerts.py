@@ -25,10 +25,10 @@ def test_rules_are_given_as_texts_or_as_values() -> None:
         ({"no_comit_seconds": "3"}, "Did you mean no_commit_seconds?"),
         ({"off": "querydied"}, "Did you mean query_died?"),
         ({"off": 3}, "There are driver_dead"),
-        ({"no_commit_seconds": "soon"}, "Use a number from 1 to "),
-        ({"no_commit_seconds": "nan"}, "Use a number from 1 to "),
-        ({"no_commit_seconds": True}, "Use a number from 1 to "),
-        ({"lag_over": "1.5"}, "Use a whole number from 0 to "),
+        ({"no_commit_seconds": "soon"}, "Use a number of seconds from 1 to 315,360,000."),
+        ({"no_commit_seconds": "nan"}, "Use a number of seconds from 1 to "),
+        ({"no_commit_seconds": True}, "Use a number of seconds from 1 to "),
+        ({"lag_over": "1.5"}, "Use a whole number from 0 to 9,007,199,254,740,992."),
     ],
 )
 def test_what_is_no_rule_is_refused_with_the_nearest_one(given: dict[str, object], next_step: str) -> None:

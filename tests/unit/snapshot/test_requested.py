@@ -90,15 +90,6 @@ def test_without_its_record_every_deployment_is_looked_at() -> None:
     assert found(shelf) == "d-0000-live-000001"
 
 
-def test_one_of_an_older_agent_is_found_by_its_command() -> None:
-    """It writes no request ids."""
-    shelf = Shelf()
-    recorded(shelf, "d-0001", "c-1")
-    kept(shelf, "d-0001-live-000001", "", "c-1")
-    shelf.checkpoints.put(f"{STREAM}/deployments/d-0002/spec.json", b"")
-    assert found(shelf) == "d-0001-live-000001"
-
-
 def test_what_is_no_request_id_is_refused() -> None:
     """Before anything is read under it."""
     with pytest.raises(InvalidRequestError):

@@ -210,3 +210,6 @@ def test_a_python_environment_is_pinned_in_place_of_its_path(stage: Stage) -> No
     ):
         merged = change_request(STREAM, launcher=LauncherChoice("", options))
         assert merged.applied_to(on_yarn, stage.store).launcher == after
+    elsewhere = merged.applied_to(on_yarn, stage.store)
+    archive.write_text("python")
+    assert first.applied_to(elsewhere, stage.store).launcher == on_yarn.launcher

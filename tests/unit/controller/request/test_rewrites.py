@@ -62,7 +62,7 @@ def test_a_change_names_its_rewrite_and_keeps_to_its_settings(tmp_path: Path) ->
     plain = change_request("orders")
     assert plain.rewrite is None
     assert conf_of(None) == {}
-    assert change_request("orders", auto_migrate=True).rewrite == StateRewrite(is_automatic=True)
+    assert change_request("orders", auto_migrate=True).rewrite == StateRewrite(auto_migrate=True)
 
 
 def test_a_migration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

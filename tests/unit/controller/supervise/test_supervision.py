@@ -648,16 +648,17 @@ def test_a_policy_of_no_stream_is_refused(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("given", "fact"),
     [
-        ({"on_failure": "explode"}, "unknown value of on_failure"),
-        ({"max_restarts": 0}, "out of its range"),
-        ({"max_restarts": 1.5}, "out of its range"),
-        ({"max_restarts": True}, "out of its range"),
-        ({"backoff_factor": 0.5}, "out of its range"),
-        ({"healthy_for_seconds": float("nan")}, "out of its range"),
-        ({"initial_backoff_seconds": -1}, "out of its range"),
+        ({"on_failure": "restat"}, r"on_failure=restat. Did you mean restart\? Use restart, alert or nothing\."),
+        ({"max_restarts": 0}, "Use a whole number from 1 to 1,000,000"),
+        ({"max_restarts": 1.5}, "Use a whole number from 1 to 1,000,000"),
+        ({"max_restarts": True}, "Use a whole number from 1 to 1,000,000"),
+        ({"backoff_factor": 0.5}, "backoff_factor=0.5. Use a number from 1 to 100"),
+        ({"healthy_for_seconds": float("nan")}, "Use a number of seconds from 1 to 2,678,400"),
+        ({"initial_backoff_seconds": -1}, "initial_backoff_seconds=-1. Use a number of seconds"),
         ({"initial_backoff_seconds": 400}, "shorter than the first"),
         ({"restore_lost_checkpoint": "yes"}, "true or false"),
         ({"colour": "red"}, "no such value"),
+        ({"max_restart": 1}, r"Did you mean max_restarts\?"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused_in_one_sentence(stage: Stage, given: dict[str, Any], fact: str) -> None:

@@ -96,3 +96,5 @@ def test_a_digest_is_over_all_that_is_asked_for() -> None:
         RollbackRequest("orders", RollbackTerms(strategy="undo")),
     ]
     assert len({back.digest for back in backs}) == 3
+    one, other = (RollbackTerms(accept_lost_input=names) for names in (("a", "b"), ("b", "a")))
+    assert RollbackRequest("orders", one).digest == RollbackRequest("orders", other).digest

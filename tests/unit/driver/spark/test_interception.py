@@ -167,7 +167,8 @@ class Supervisor:
     """Keeps what it is told of the session."""
 
     def __init__(self) -> None:
-        self.attempt = SimpleNamespace(spec=SimpleNamespace(master="local[8]", conf={}))
+        version = SimpleNamespace(master="local[8]", conf={})
+        self.attempt = SimpleNamespace(spec=SimpleNamespace(version=version))
         self.told: list[tuple[str, str, tuple[str, ...]]] = []
 
     def session_started(self, spark_version: str, application_id: str, notes: tuple[str, ...] = ()) -> None:

@@ -155,8 +155,8 @@ def test_the_command_has_all_options_that_adopt_knows(stream: SimulatedStream) -
         version_label="v1",
         working_folder="/w",
         on_query_failure="fail",
-        launcher=LauncherChoice("ssh", {"host": "h"}),
-        settings=replace(stream.control.spec("d-0001").version.settings, exit_grace_seconds=7.0),
+        launcher=LauncherChoice("ssh", {"host": "h", "tolerations": [{"key": "x"}]}),
+        settings=replace(stream.control.spec("d-0001").version.settings, exit_grace_seconds=7.0, keep_running=True),
     )
     words = shlex.split(adopt_command(spec, "memory://home", "counts", "/c/other"))
     assert words[:2] == ["streamstate", "adopt"]
@@ -166,6 +166,7 @@ def test_the_command_has_all_options_that_adopt_knows(stream: SimulatedStream) -
     assert given("application") == "/jobs/my job.py"
     assert given("conf") == {"spark.a": "x y"}
     assert given("settings") == {"exit_grace_seconds": "7"}
-    assert given("launcher_options") == {"host": "h"}
+    assert given("launcher_options") == {"host": "h", "tolerations": '[{"key": "x"}]'}
+    assert given("keep_running") is True
     assert given("master") == "local[2]"
     assert given("is_stopped") is True
