@@ -79,12 +79,13 @@ def test_each_operator_and_sensor_is_in_the_reference() -> None:
 
 
 def test_the_project_speaks_of_itself_alone() -> None:
-    """No page or module names a place or a tool of the machine on which it was written."""
+    """No page, module or recording names a place or a tool of the machine on which it was written."""
     pattern = re.compile(r"/work/|/tmp/bash|subagent|\.\./shared", re.IGNORECASE)
     files = [
         p for top in ("airflow_streamstate", "dags", "docs", "demo") for p in (ROOT / top).rglob("*") if p.is_file()
     ]
     texts = [p for p in [*files, ROOT / "README.md"] if p.suffix in {".py", ".md", ".sh", ".html", ".toml"}]
+    texts += [p for p in (ROOT / "tests" / "golden").rglob("*") if p.suffix in {".json", ".txt"}]
     assert [str(path) for path in texts if pattern.search(path.read_text())] == []
 
 
