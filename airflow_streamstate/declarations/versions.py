@@ -11,7 +11,7 @@ from typing import Any
 from airflow_streamstate.controller.request.literal_secrets import CONSENT
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.controller.request.requests import deploy_request as request_to_deploy
-from airflow_streamstate.controller.request.rewrites import check_rewrite, conf_of
+from airflow_streamstate.controller.request.rewrites import conf_of
 from airflow_streamstate.controller.request.script_modules import modules_beside
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.declarations.reading import DeclaredStream
@@ -21,7 +21,7 @@ from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.settings import default_settings
-from airflow_streamstate.protocol.terms.declaration import Term, terms_of, values_of
+from airflow_streamstate.protocol.terms.declaration import Term, check_terms, terms_of, values_of
 from airflow_streamstate.protocol.terms.start import StartTerms
 from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
@@ -146,7 +146,7 @@ def _whole(one: Term, given: Any) -> Any:
 def rewrite_of(declared: DeclaredStream, before: Version) -> StateRewrite | None:
     """How the state is rewritten, if the declaration asks for another form than the current version has."""
     asked = _asked_state(declared)
-    check_rewrite(asked.partitions, asked.state_store, asked.checkpoint_format)
+    check_terms(asked)
     needed = {name: text for name, text in conf_of(asked).items() if before.conf.get(name) != text}
     kept = {name: value for name, value in values_of(StateRewrite, asked).items() if _is_needed(name, value, needed)}
     rewrite = StateRewrite(**kept)

@@ -5,11 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import os
 import runpy
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +45,7 @@ from airflow_streamstate.protocol.terms.start import HandoverTerms, StartTerms
 from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms, RollbackTerms, UpgradeTerms
 from airflow_streamstate.protocol.terms.version import LauncherChoice, LiteralSecretTerms, Version
+from support.scratch_copy import ScratchCopy
 from support.shell import VERBS as ALL_VERBS
 from support.shell import command_of
 from support.surfaces import airflow_classes
@@ -121,7 +118,7 @@ BY_HAND = {
     "StreamHealthSensor": {"caught_up"},  # what it waits for
 }
 """Parameters that have the name of a term, and mean another thing."""
-NOT_COPIED = shutil.ignore_patterns("__pycache__", "assets", "static", "integration-logos")
+TERMS = "airflow_streamstate/protocol/terms"
 NEW = """    healthy_lag: int | None = term(
         None,
         help="healthy only when at most this much input is left to read, as {caught_up} for a limit above none",
@@ -355,10 +352,12 @@ def test_the_source_of_the_operators_is_as_their_terms_are_declared() -> None:
 
 def test_a_new_option_of_upgrade_is_one_field(tmp_path: Path) -> None:
     """In a scratch copy one file is edited by hand; after the command that writes text every surface has it."""
-    by_hand = edited(tmp_path, "upgrade.py", NEW, "    roll_back_if_slower: float | None = term(\n")
-    assert by_hand == ["airflow_streamstate/protocol/terms/upgrade.py"]
-    run(tmp_path, "docs/refresh.py")
-    found = json.loads(run(tmp_path, "-c", ASKED).splitlines()[-1])
+    copy = ScratchCopy(tmp_path)
+    copy.insert(f"{TERMS}/upgrade.py", NEW, before="    roll_back_if_slower: float | None = term(\n")
+    by_hand = copy.changed()
+    assert by_hand == [f"{TERMS}/upgrade.py"]
+    copy.run("docs/refresh.py")
+    found = json.loads(copy.run("-c", ASKED).splitlines()[-1])
     assert "--healthy-lag N" in found["shell"]
     assert "as --caught-up for" in " ".join(found["shell"].split())
     assert "--healthy-lag" in found["refused"]
@@ -368,49 +367,20 @@ def test_a_new_option_of_upgrade_is_one_field(tmp_path: Path) -> None:
     assert (found["rendered"], found["file"], found["record"]) == (7, 7, True)
     assert found["schema"]["anyOf"] == [{"minimum": 0, "type": "integer"}, {"type": "null"}]
     assert "| `upgrade.healthy_lag` |  | healthy only when" in (tmp_path / "docs" / "how-to" / "files.md").read_text()
-    written = set(changed(tmp_path)) - set(by_hand)
+    written = set(copy.changed()) - set(by_hand)
     assert written == {"airflow_streamstate/operators/upgrade.py", "docs/how-to/files.md"}
 
 
 def test_a_new_option_of_a_version_is_one_field(tmp_path: Path) -> None:
     """In a scratch copy one file is edited by hand: files of streams, `diff`, `export`, digest and records have it."""
-    by_hand = edited(tmp_path, "version.py", OF_VERSION, "    mirrors: tuple[Word, ...] = term(\n")
-    assert by_hand == ["airflow_streamstate/protocol/terms/version.py"]
+    copy = ScratchCopy(tmp_path)
+    copy.insert(f"{TERMS}/version.py", OF_VERSION, before="    mirrors: tuple[Word, ...] = term(\n")
+    assert copy.changed() == [f"{TERMS}/version.py"]
     (tmp_path / "streams").mkdir()
-    found = json.loads(run(tmp_path, "-c", ASKED_OF_VERSION, str(tmp_path / "streams")).splitlines()[-1])
+    found = json.loads(copy.run("-c", ASKED_OF_VERSION, str(tmp_path / "streams")).splitlines()[-1])
     assert (found["asked"], found["exported"], found["not_exported"]) == (7, 7, False)
     assert found["refused"].endswith("s.yaml:3: nice_level: it cannot be '20'; use a whole number from 0 to 19.")
     assert found["schema"]["anyOf"] == [{"maximum": 19, "minimum": 0, "type": "integer"}, {"type": "null"}]
     assert found["differences"] == [{"name": "nice_level", "before": "", "after": "7"}]
     assert (found["digests"], found["record"]) == (True, True)
     assert "| `nice_level` |  | how far other processes of the machine come first |" in found["docs"]
-
-
-def edited(copy: Path, module: str, new: str, mark: str) -> list[str]:
-    """Copy the package and its docs, and add a term before a line of a module of terms; the files that differ then."""
-    shutil.copytree(ROOT / "airflow_streamstate", copy / "airflow_streamstate", ignore=NOT_COPIED)
-    shutil.copytree(ROOT / "docs", copy / "docs", ignore=NOT_COPIED)
-    for name in ("dags", "tests"):
-        (copy / name).symlink_to(ROOT / name)
-    shutil.copy(ROOT / "provider.yaml", copy)
-    path = copy / "airflow_streamstate" / "protocol" / "terms" / module
-    assert path.read_text().count(mark) == 1
-    path.write_text(path.read_text().replace(mark, new + mark))
-    return changed(copy)
-
-
-def changed(copy: Path) -> list[str]:
-    """The files of the copy that differ from the package's and the docs'."""
-    paths = (path for part in ("airflow_streamstate", "docs") for path in sorted((copy / part).rglob("*")))
-    names = [path.relative_to(copy) for path in paths if path.suffix in (".py", ".md")]
-    return [str(name) for name in names if (copy / name).read_bytes() != (ROOT / name).read_bytes()]
-
-
-def run(copy: Path, *words: str) -> str:
-    """The output of Python in the copy."""
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    ended = subprocess.run(
-        [sys.executable, *words], cwd=copy, env=environment, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout

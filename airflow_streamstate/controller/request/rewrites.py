@@ -9,15 +9,6 @@ from airflow_streamstate.checkpoint.rewriting import pins_of
 from airflow_streamstate.controller.request.code_files import CodeFile
 from airflow_streamstate.migration import read_migrations
 from airflow_streamstate.protocol.records import StateRewrite
-from airflow_streamstate.protocol.terms.declaration import check_given
-
-
-def check_rewrite(partitions: int | None, state_store: str | None, checkpoint_format: int | None) -> None:
-    """Raises InvalidRequestError for a value that no state can be written in."""
-    check_given(
-        StateRewrite,
-        {"partitions": partitions, "state_store": state_store, "checkpoint_format": checkpoint_format},
-    )
 
 
 def conf_of(rewrite: StateRewrite | None) -> dict[str, str]:
