@@ -11,8 +11,8 @@ from pathlib import Path
 from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.events import Draining
+from airflow_streamstate.protocol.terms.order import DrainTerms
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 from benchmarks.grounds import Ground, on_disk
 from benchmarks.pairs import Way, measure_pairs

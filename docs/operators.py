@@ -7,6 +7,7 @@ of its docstring whose ``:param:`` lines are those of terms.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -14,7 +15,7 @@ import re
 import sys
 import textwrap
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def values_of(one: Term) -> str:
 
 
 def renewed(source: str, taken: Sequence[Term]) -> str:
-    """The source of a module with one such operator, with its terms as they are declared now."""
+    """The source of such an operator, with its terms as they are declared now."""
     fields = fields_of(taken)
     regions = iter((tuple(map(parameter, fields)), tuple(map(assignment, fields))))
 
@@ -121,11 +122,22 @@ def renewed_modules() -> dict[Path, str]:
     found = {}
     for each in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
         module = importlib.import_module(each.name)
-        for cls in vars(module).values():
-            if inspect.isclass(cls) and cls.__module__ == each.name and "taken" in vars(cls):
-                path = Path(str(module.__file__))
-                found[path] = renewed(path.read_text(encoding="utf-8"), cls.taken)
+        own = {name: cls for name, cls in vars(module).items() if inspect.isclass(cls) and cls.__module__ == each.name}
+        taken = {name: vars(cls)["taken"] for name, cls in own.items() if vars(cls).get("taken")}
+        if taken:
+            path = Path(str(module.__file__))
+            found[path] = renewed_classes(path.read_text(encoding="utf-8"), taken)
     return found
+
+
+def renewed_classes(source: str, taken: Mapping[str, Sequence[Term]]) -> str:
+    """The source of a module, with the terms of these classes as they are declared now."""
+    lines = source.splitlines(keepends=True)
+    for node in reversed([one for one in ast.parse(source).body if isinstance(one, ast.ClassDef)]):
+        if node.name in taken:
+            first, last = node.lineno - 1, node.end_lineno
+            lines[first:last] = [renewed("".join(lines[first:last]), taken[node.name])]
+    return "".join(lines)
 
 
 def main() -> int:

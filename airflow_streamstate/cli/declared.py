@@ -15,9 +15,10 @@ from rich.text import Text
 
 from airflow_streamstate.cli.exits import DONE, status_of_applied, status_of_findings
 from airflow_streamstate.cli.naming import allow_request
-from airflow_streamstate.cli.options import Seconds, Verb, deadline_option, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Verb, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.term_options import term_options, terms_given
 from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms, wait_for
 from airflow_streamstate.declarations.checking import checked
 from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
@@ -26,26 +27,20 @@ from airflow_streamstate.declarations.model import StreamDeclaration
 from airflow_streamstate.declarations.reading import DeclaredStream, are_folders, need_folders, read_streams
 from airflow_streamstate.declarations.versions import deploy_request
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS
+from airflow_streamstate.protocol.terms.order import CompareTerms, FileTerms, WaveTerms
 
 _COLOURS = {"new": "green", "changed": "yellow", "refused": "red", "not declared": "yellow"}
 _RESULTS = {"done": "green", "refused": "red", "failed": "red", "not begun": "yellow"}
 _LONGEST = 60
-root_option = option(
-    "--root",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="FOLDER",
-    help="Refuse a file whose paths leave this folder, links followed.",
-)
 paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 
 
 @click.command(cls=Verb)
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
-@root_option
+@term_options(FileTerms)
 @option("--schema", "shows_schema", is_flag=True, help="Print the JSON schema of these files, for editors, and end.")
 @pass_session
-def validate(session: ShellSession, /, paths: tuple[Path, ...], root: Path | None, shows_schema: bool) -> int:
+def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bool, **given: Any) -> int:
     """Check the files of streams: each problem with its line. Needs no home.
 
     A PATH is a file, or a folder with files that end with .yaml, .yml or .json, those of its folders included.
@@ -55,7 +50,7 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], root: Path | Non
         return DONE
     if not paths:
         raise click.UsageError("Name a file or a folder; --schema prints the schema.")
-    read = checked(read_streams(paths, root))
+    read = checked(read_streams(paths, terms_given(FileTerms, given).root))
     result: dict[str, object] = {
         "streams": [one.stream_id for one in read.streams],
         "problems": [
@@ -82,22 +77,20 @@ def schema() -> dict[str, Any]:
 
 @click.command(cls=Verb)
 @paths_argument
-@root_option
-@option("--plan/--no-plan", "plans", default=True, help="Rehearse each changed version, as `plan` does.")
-@deadline_option(DEADLINE_SECONDS, "Seconds until a rehearsal is ended.")
+@term_options(FileTerms)
+@term_options(CompareTerms)
 @pass_session
-def diff(
-    session: ShellSession, /, paths: tuple[Path, ...], root: Path | None, plans: bool, deadline_seconds: float
-) -> int:
+def diff(session: ShellSession, /, paths: tuple[Path, ...], **given: Any) -> int:
     """Show what `apply` with the same files would do: new, changed, unchanged, no longer declared.
 
     Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status
     1 if a stream could not be made as its file says.
     """
-    declared = read_streams(paths, root).need_all()
+    terms = terms_given(CompareTerms, given)
+    declared = read_streams(paths, terms_given(FileTerms, given).root).need_all()
     _allow(session, declared)
     with session.progress("diff") as report:
-        deadline = deadline_seconds if plans else None
+        deadline = terms.rehearsal_deadline_seconds if terms.rehearse else None
         found = compare_all(session.controller(), declared, deadline, report, are_all=are_folders(paths))
     session.emit({"streams": [one.to_json() for one in found]}, lambda console: _print_differences(console, found))
     return status_of_findings(is_well=all(one.kind != "refused" for one in found))
@@ -126,27 +119,8 @@ def _cut(text: str) -> str:
 
 @click.command(cls=Verb)
 @paths_argument
-@root_option
-@option(
-    "--prune",
-    "prunes",
-    is_flag=True,
-    help="Stop the streams of the home that no file of the folder declares; their state stays.",
-)
-@option("--canary", default="", metavar="LABEL", help="Streams with this label (NAME or NAME=VALUE) come first; unless"
-        " all of them become well, nothing else is touched.")  # fmt: skip
-@option("--wave", type=click.IntRange(1, 1000), default=1, show_default=True, metavar="N", help="Streams at a time.")
-@option(
-    "--stop-after-failures", type=click.IntRange(min=1), metavar="K", help="Begin no other stream after K failures."
-)
-@option(
-    "--healthy-for",
-    "healthy_for_seconds",
-    type=Seconds(0.0),
-    default=0.0,
-    metavar="SECONDS",
-    help="Seconds that the changed streams of a wave have to stay well before the next wave.",
-)
+@term_options(FileTerms)
+@term_options(WaveTerms)
 @option(
     "--compared",
     "compared_path",
@@ -154,20 +128,8 @@ def _cut(text: str) -> str:
     metavar="FILE",
     help="What `diff --json` printed: a stream that would be changed otherwise by now is refused.",
 )
-@option("--again", "tries_again", is_flag=True, help="Try again what the same file was refused or given up for.")
-@option(
-    "--timeout",
-    "timeout_seconds",
-    type=Seconds(1.0),
-    default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds to wait for each deploy and each stop; for an upgrade the file has its own.",
-)
 @pass_session
-def apply(
-    session: ShellSession, /, paths: tuple[Path, ...], root: Path | None, compared_path: Path | None, **given: Any
-) -> int:
+def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path | None, **given: Any) -> int:
     """Make the streams of the home as their files say: deploy, upgrade, rescale, resume or stop each of them.
 
     Each change has its journal. The same command again continues what was interrupted, and changes nothing that is as
@@ -175,9 +137,9 @@ def apply(
     waits for what is under way, a second one leaves. Exit status 1 if a stream is not as declared then, 4 if all of
     those were refused.
     """
-    if given["prunes"]:
+    if given["prune"]:
         need_folders(paths)
-    declared = read_streams(paths, root).need_all()
+    declared = read_streams(paths, terms_given(FileTerms, given).root).need_all()
     _allow(session, declared)
 
     def say(stream_id: str, line: str) -> None:
@@ -195,7 +157,7 @@ def apply(
     with session.progress("apply") as report:
         wait = partial(wait_for, report=lambda stream_id, line: report(f"{stream_id}: {line}"))
         applying = Applying(session.controller, session.clock, say, wait, interrupted)
-        found = applying.apply(declared, ApplyTerms(**given, compared=compared))
+        found = applying.apply(declared, terms_given(ApplyTerms, given, compared=compared))
     session.emit({"streams": [one.to_json() for one in found]}, lambda console: _print_applied(console, found))
     return status_of_applied(one.result for one in found if not one.is_well)
 

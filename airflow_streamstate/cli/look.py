@@ -12,9 +12,10 @@ from rich.console import Console
 
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings, status_of_states
-from airflow_streamstate.cli.options import Verb, deployment_option, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Verb, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import Row, plain_table, short, shown
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.controller.observe.full_disks import full_disks
 from airflow_streamstate.errors import InvalidRequestError
@@ -22,6 +23,7 @@ from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.ownership import Ownership, check_label
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.redaction import printable
+from airflow_streamstate.protocol.terms.order import DeploymentChoice
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.observe.logs import LogReader
@@ -94,7 +96,7 @@ FOLLOW_SECONDS = 0.5
 
 @click.command(cls=Verb)
 @stream_argument
-@deployment_option
+@term_options(DeploymentChoice)
 @pass_session
 def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) -> int:
     """Show the state of STREAM, and of each of its queries.
@@ -136,7 +138,7 @@ def _is_asked(owned: Ownership, labels: tuple[str, ...], owner: str | None) -> b
 
 @click.command(cls=Verb)
 @stream_argument
-@deployment_option
+@term_options(DeploymentChoice)
 @pass_session
 def events(session: ShellSession, /, stream_id: str, deployment_id: str | None) -> None:
     """List the events of a deployment of STREAM, oldest first."""
@@ -151,7 +153,7 @@ def events(session: ShellSession, /, stream_id: str, deployment_id: str | None) 
 
 @click.command(cls=Verb)
 @stream_argument
-@deployment_option
+@term_options(DeploymentChoice)
 @option("--attempt", type=click.IntRange(min=1), metavar="N", help="The current attempt by default.")
 @option("--follow", is_flag=True, help="Print until the driver has ended, or Ctrl-C.")
 @option(

@@ -15,6 +15,7 @@ from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.settings import AgentSettings
+from airflow_streamstate.protocol.terms.order import MirrorTerms
 from airflow_streamstate.snapshot.copy import CopyProgress
 
 _fetching_options = term_options(AgentSettings, "mirror", stays=True, has_all=True)
@@ -22,14 +23,14 @@ _fetching_options = term_options(AgentSettings, "mirror", stays=True, has_all=Tr
 
 @click.command(cls=Verb)
 @stream_argument
-@option("--to", "uris", multiple=True, metavar="URI", help="Use this instead of its own mirrors. Repeatable.")
+@term_options(MirrorTerms)
 @_fetching_options
 @pass_session
 def mirror(
     session: ShellSession,
     /,
     stream_id: str,
-    uris: tuple[str, ...],
+    mirrors: tuple[str, ...],
     fetch_batch_bytes: int | None,
     fetch_timeout_seconds: float | None,
 ) -> None:
@@ -38,9 +39,9 @@ def mirror(
     The driver of a stream with --mirror does this itself while it runs. Only what is missing is copied, so the command
     can be interrupted and repeated.
     """
-    allow_stores(session, uris)
+    allow_stores(session, mirrors)
     controller = session.controller()
-    stores = controller.mirrors.chosen(stream_id, uris)
+    stores = controller.mirrors.chosen(stream_id, mirrors)
     rows = []
     with session.progress(f"mirroring {stream_id}") as report:
 

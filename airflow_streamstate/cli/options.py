@@ -362,14 +362,6 @@ stream_argument = click.argument(
 )
 script_arguments = click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 pass_session = click.make_pass_decorator(ShellSession, ensure=True)
-expires_in_option = option(
-    "--expires-in",
-    "expires_in_seconds",
-    type=Seconds(0.1),
-    metavar="SECONDS",
-    heading=_ORDER,
-    help="The driver ignores an order that it reads later than this.",
-)
 
 
 def deadline_option(default_seconds: float, help: str) -> Callable[[Callback], Callback]:
@@ -383,9 +375,6 @@ def deadline_option(default_seconds: float, help: str) -> Callable[[Callback], C
         metavar="SECONDS",
         help=help,
     )
-
-
-deployment_option = option("--deployment", "deployment_id", metavar="ID", help="The current deployment by default.")
 
 
 def key_values(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

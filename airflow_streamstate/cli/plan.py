@@ -14,7 +14,7 @@ from rich.text import Text
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
 from airflow_streamstate.cli.naming import allow_change
-from airflow_streamstate.cli.options import Ordering, OrderVerb, deadline_option, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Ordering, OrderVerb, option, pass_session, stream_argument
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.replay import print_versions, watched_by
 from airflow_streamstate.cli.session import ShellSession
@@ -33,8 +33,9 @@ from airflow_streamstate.plan.model import (
     Window,
 )
 from airflow_streamstate.plan.report import PlanReport, QueryReport, ran_again, replay_sentences, to_markdown
-from airflow_streamstate.protocol.rehearsals import DEADLINE_SECONDS, RewrittenTable
-from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES, RehearsalTerms
+from airflow_streamstate.protocol.rehearsals import RewrittenTable
+from airflow_streamstate.protocol.terms.order import PlanTerms
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 
 _LONGEST_LINE = 160
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
@@ -155,39 +156,21 @@ def rewritten_words(table: RewrittenTable) -> str:
 @stream_argument
 @term_options(RehearsalTerms)
 @change_options
-@option(
-    "--replay",
-    "replay_last",
-    type=click.IntRange(1, MOST_BATCHES),
-    metavar="K",
-    heading="Replay",
-    help="Run the newest K batches of each query, too, in the recorded version and in the new one, on this machine, "
-    "into files, and compare their rows.",
-)
+@term_options(PlanTerms)
 @option(
     "--replay-out",
     metavar="FOLDER",
     heading="Replay",
     help="An empty or new folder of this machine in which the rows stay. By default they are removed.",
 )
-@option(
-    "--fail-on-changed-rows",
-    is_flag=True,
-    heading="Replay",
-    help="Exit status 1 unless each replayed batch has the same rows in both versions.",
-)
 @option("--markdown", "as_markdown", is_flag=True, help="Print the report as Markdown, for a pull request.")
-@deadline_option(DEADLINE_SECONDS, "Seconds until the rehearsal is ended, and each of the two runs of a replay.")
 @pass_session
 def plan(
     session: ShellSession,
     /,
     stream_id: str,
-    replay_last: int | None,
     replay_out: str | None,
-    fail_on_changed_rows: bool,
     as_markdown: bool,
-    deadline_seconds: float,
     ordering: Ordering,
     **change: Any,
 ) -> int:
@@ -207,10 +190,10 @@ def plan(
     Without a change: the recorded plan of what runs, as a tree.
     """
     is_change = names_anything(change)
-    if replay_last is None and (fail_on_changed_rows or replay_out is not None):
-        option_name = "--fail-on-changed-rows" if fail_on_changed_rows else "--replay-out"
-        raise click.UsageError(f"{option_name} is about replayed batches: give --replay K, too.")
-    if replay_last is not None and not is_change:
+    terms = terms_given(PlanTerms, change)
+    if not terms.replay_batches and replay_out is not None:
+        raise click.UsageError("--replay-out is about replayed batches: give --replay K, too.")
+    if terms.replay_batches and not is_change:
         raise click.UsageError(
             "--replay compares a change with what runs: give --app, or another change; `streamstate replay` runs the"
             " recorded version alone."
@@ -228,17 +211,17 @@ def plan(
         request,
         request_id=ordering.request_id,
         terms=terms_given(RehearsalTerms, change),
-        deadline_seconds=deadline_seconds,
+        deadline_seconds=terms.deadline_seconds,
     )
-    if replay_last is not None:
+    if batches := terms.replay_batches:
         report = controller.replays.add_to(
-            report, request, replay_last, watched_by(session), out=replay_out, deadline_seconds=deadline_seconds
+            report, request, batches, watched_by(session), out=replay_out, deadline_seconds=terms.deadline_seconds
         )
     if as_markdown and not session.as_json:
         click.echo(to_markdown(report), nl=False)
     else:
         session.emit(report.to_json(), lambda console: print_report(console, report))
-    return status_of_rehearsal(report.outcome, is_as_asked=report.has_same_rows or not fail_on_changed_rows)
+    return status_of_rehearsal(report.outcome, is_as_asked=report.has_same_rows or not terms.fail_on_changed_rows)
 
 
 def _rehearsed(

@@ -17,7 +17,6 @@ from airflow_streamstate.cli.naming import allow_change, allow_here
 from airflow_streamstate.cli.options import (
     Verb,
     deadline_option,
-    deployment_option,
     is_given,
     option,
     pass_session,
@@ -41,6 +40,7 @@ from airflow_streamstate.plan.replay_report import (
     versions_rows,
 )
 from airflow_streamstate.protocol.rehearsals import ReplayedBatch
+from airflow_streamstate.protocol.terms.order import DeploymentChoice
 from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES
 from airflow_streamstate.protocol.terms.version import Version
 
@@ -176,7 +176,7 @@ def _text(console: Console, title: str, text: str) -> None:
     "one that read rows.",
 )
 @option("--query", "query_name", metavar="NAME", help="Only this query.")
-@deployment_option
+@term_options(DeploymentChoice)
 @option(
     "--fail-on-changed-rows",
     is_flag=True,

@@ -12,6 +12,7 @@ from airflow_streamstate.cli.options import Ordering, OrderVerb, Verb, option, p
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options, values_given
 from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.terms.order import PruneTerms, RetireTerms
 
 
 @click.command(cls=Verb)
@@ -40,7 +41,7 @@ def retention(session: ShellSession, /, stream_id: str, removes: bool, **given: 
 @click.command(cls=Verb)
 @stream_argument
 @term_options(RetentionPolicy, stays=True)
-@option("--dry-run", is_flag=True, help="Only show what would be removed, and why.")
+@term_options(PruneTerms)
 @pass_session
 def prune(session: ShellSession, /, stream_id: str, dry_run: bool, **given: Any) -> None:
     """Remove the snapshots of STREAM that are no longer needed, and the leftovers of its deployments.
@@ -88,14 +89,14 @@ def _say_pinned(session: ShellSession, stream_id: str, snapshot_id: str, *, is_p
 
 @click.command(cls=OrderVerb, takes=("reason",))
 @stream_argument
-@option("--delete", "deletes", is_flag=True, help="Remove the whole stream. This cannot be undone.")
+@term_options(RetireTerms)
 @pass_session
-def retire(session: ShellSession, /, stream_id: str, deletes: bool, ordering: Ordering) -> None:
+def retire(session: ShellSession, /, stream_id: str, delete: bool, ordering: Ordering) -> None:
     """Mark STREAM, which has ended, as retired: only `deploy --revive` starts it again.
 
     --delete removes the whole stream, with all snapshots, pinned ones too; after an interruption the same command
     continues.
     """
     with session.progress(f"retiring {stream_id}"):
-        result = session.controller().retention.retire(stream_id, reason=ordering.reason, deletes=deletes).to_json()
+        result = session.controller().retention.retire(stream_id, reason=ordering.reason, deletes=delete).to_json()
     session.emit(result, lambda console: render.retired(console, result))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import click
@@ -10,12 +9,9 @@ import click
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import (
-    Moment,
     Ordering,
     OrderVerb,
-    Seconds,
     Verb,
-    expires_in_option,
     is_given,
     option,
     pass_session,
@@ -23,62 +19,33 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.orders import emit_order, wait_for
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.state import reader_driver_options
-from airflow_streamstate.cli.term_options import split
+from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
 from airflow_streamstate.controller.retention.pruning import KeptSnapshot
 from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.commands import SnapshotTerms
 from airflow_streamstate.protocol.manifest import QuerySnapshot
-
-DRIVER_OPTIONS = {"deadline_seconds": "--deadline", "packages": "--packages", "conf": "--conf", "master": "--master"}
+from airflow_streamstate.protocol.terms.declaration import terms_of
+from airflow_streamstate.protocol.terms.order import Expiry, SnapshotTerms
+from airflow_streamstate.protocol.terms.reading import ReaderTerms, VerifyTerms
 
 
 @click.command(cls=OrderVerb, waits_until="the snapshot is complete, and repeats the order while no driver takes it up")
 @stream_argument
 @option("--pin", "pins", is_flag=True, help="Protect it from pruning until `snapshot unpin`.")
-@option(
-    "--consistent",
-    is_flag=True,
-    help="Hold all queries at one barrier while it is taken: they finish their batches, and then continue.",
-)
-@option(
-    "--requested-at",
-    type=Moment(),
-    metavar="TIME",
-    heading="Order",
-    help="The time of the request, with a time zone. By default now, also when the order is repeated.",
-)
-@option(
-    "--ttl",
-    "ttl_seconds",
-    type=Seconds(0.001),
-    metavar="SECONDS",
-    heading="Order",
-    help="The driver ignores a request that is older than this; by default the deployment's setting.",
-)
-@expires_in_option
+@term_options(SnapshotTerms)
+@term_options(Expiry)
 @pass_session
-def create(
-    session: ShellSession,
-    /,
-    stream_id: str,
-    pins: bool,
-    requested_at: datetime | None,
-    ttl_seconds: float | None,
-    consistent: bool,
-    ordering: Ordering,
-    **order: Any,
-) -> None:
+def create(session: ShellSession, /, stream_id: str, pins: bool, ordering: Ordering, **given: Any) -> None:
     """Keep a committed batch of every query of STREAM, while it runs on.
 
     One request id is one snapshot: the order is repeated to a restarted driver or to a newer version until the snapshot
     is ready.
     """
     controller = session.controller()
-    terms = SnapshotTerms(requested_at, ttl_seconds, consistent)
-    asked = controller.snapshot(stream_id, terms=terms, **order, **ordering.facts)
+    asked = controller.snapshot(
+        stream_id, terms=terms_given(SnapshotTerms, given), **values_given(Expiry, given), **ordering.facts
+    )
     if pins:
         controller.retention.pin_ordered(asked)
     outcome = wait_for(session, controller, asked, ordering)
@@ -110,12 +77,10 @@ def list_(session: ShellSession, /, stream_id: str) -> int:
 @click.command(cls=Verb)
 @stream_argument
 @click.argument("snapshot_id", metavar="SNAPSHOT")
-@option("--deep", is_flag=True, help="Also load every row of its state with Spark.")
-@reader_driver_options
+@term_options(VerifyTerms)
+@term_options(ReaderTerms)
 @pass_session
-def verify(
-    session: ShellSession, /, stream_id: str, snapshot_id: str, deep: bool, packages: tuple[str, ...], **rest: Any
-) -> int:
+def verify(session: ShellSession, /, stream_id: str, snapshot_id: str, deep: bool, **given: Any) -> int:
     """Read every byte of SNAPSHOT, and name what is missing or altered.
 
     With --deep a Spark driver on this machine then loads the state from a fork, and counts its rows; --deadline,
@@ -124,10 +89,10 @@ def verify(
     Exit status 1 if something is wrong. `streamstate snapshot list STREAM` lists the ids.
     """
     if not deep:
-        for name, words in DRIVER_OPTIONS.items():
-            if is_given(name):
-                raise click.UsageError(f"{words} is about the driver of --deep: give --deep, or leave it out")
-    request = ReadingRequest(stream_id=stream_id, snapshot_id=snapshot_id, packages=split(packages), **rest)
+        for one in terms_of(ReaderTerms):
+            if is_given(one.name):
+                raise click.UsageError(f"{one.flag} is about the driver of --deep: give --deep, or leave it out")
+    request = ReadingRequest(stream_id=stream_id, snapshot_id=snapshot_id, **values_given(ReaderTerms, given))
     controller = session.controller()
     with session.progress(f"verifying {snapshot_id}") as on_progress:
         result = verify_snapshot(controller.snapshots, controller.readings, request, deep=deep, on_progress=on_progress)

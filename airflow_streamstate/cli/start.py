@@ -13,7 +13,7 @@ from airflow_streamstate.cli.changes import deploy_request, literal_secrets_opti
 from airflow_streamstate.cli.naming import allow_request, allow_stores
 from airflow_streamstate.cli.options import Ordering, OrderVerb, is_given, option, pass_session, stream_argument
 from airflow_streamstate.cli.session import Report, ShellSession
-from airflow_streamstate.cli.term_options import term_options, values_given
+from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
 from airflow_streamstate.controller.request.requests import DeployRequest
@@ -22,6 +22,7 @@ from airflow_streamstate.declarations.reading import DeclaredStream, need_stream
 from airflow_streamstate.declarations.versions import deploy_request as declared_request
 from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.terms.order import FileTerms
 from airflow_streamstate.protocol.terms.start import StartTerms
 from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.version import Version
@@ -46,12 +47,7 @@ max_lag_option = option(
     metavar="FILE",
     help="The file of the stream, as `apply` takes it, instead of --app and what else it says.",
 )
-@option(
-    "--root",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="FOLDER",
-    help="With --spec: refuse a file whose paths leave this folder, links followed.",
-)
+@term_options(FileTerms)
 @term_options(StartTerms)
 @term_options(StreamTerms)
 @max_lag_option
@@ -63,7 +59,6 @@ def deploy(
     ordering: Ordering,
     max_lag: int | None,
     spec_path: Path | None,
-    root: Path | None,
     **given: Any,
 ) -> None:
     """Make a script the next version of STREAM, and start it.
@@ -74,6 +69,7 @@ def deploy(
 
     In --conf, --env and arguments env://NAME stands for a secret of this shell's environment, looked up at each launch.
     """
+    root = terms_given(FileTerms, given).root
     if spec_path is not None:
         request = _declared_request(session, stream_id, need_stream(spec_path, root), ordering)
     elif root is not None:

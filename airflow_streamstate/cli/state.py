@@ -13,24 +13,19 @@ from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.naming import allow_here
 from airflow_streamstate.cli.options import (
     Verb,
-    deadline_option,
-    key_values,
     option,
-    options,
     pass_session,
     stream_argument,
 )
 from airflow_streamstate.cli.render import age, plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.term_options import split
+from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
 from airflow_streamstate.controller.state_reader.choosing import (
-    DEADLINE_SECONDS,
     SHOWN_ROWS,
     ReadingRequest,
     parse_key,
 )
-from airflow_streamstate.protocol.readings import LOCAL_MASTER
-from airflow_streamstate.snapshot.state_order import EXPORT_FORMATS
+from airflow_streamstate.protocol.terms.reading import ExportTerms, ReadingTerms
 
 Row = Mapping[str, Any]
 _TIMES = {"processing_time": "processing time", "event_time": "event time", "timeout": "a timeout"}
@@ -153,41 +148,19 @@ def _json(value: object) -> str:
 MOST_ROWS = 10_000
 
 
-reader_driver_options = options(
-    option(
-        "--master", metavar="URL", default=LOCAL_MASTER, show_default=True,
-        help="Spark's master for the driver that reads.",
-    ),
-    option(
-        "--conf", multiple=True, metavar="K=V", callback=key_values,
-        help="Spark configuration that overrides the deployment's. Repeatable.",
-    ),
-    option(
-        "--packages", multiple=True, metavar="COORDINATES",
-        help="Maven packages in addition to the deployment's, with commas or repeated.",
-    ),
-    deadline_option(DEADLINE_SECONDS, "Seconds until the driver is ended."),
+_limit_option = option(
+    "--limit", type=click.IntRange(1, MOST_ROWS), default=SHOWN_ROWS, show_default=True, metavar="N",
+    help="Show at most so many rows of each table.",
 )  # fmt: skip
-_reader_options = options(
-    option("--query", "query_name", metavar="NAME", help="Only this query."),
-    option(
-        "--limit", type=click.IntRange(1, MOST_ROWS), default=SHOWN_ROWS, show_default=True, metavar="N",
-        help="Show at most so many rows of each table.",
-    ),
-    reader_driver_options,
-)  # fmt: skip
-_snapshot_option = option("--snapshot", "snapshot_id", metavar="ID", help="The newest snapshot with state by default.")
 
 
 @click.command(cls=Verb)
 @stream_argument
-@_snapshot_option
 @option("--key", "key_text", metavar="JSON", help="Only show rows whose key has these columns and values.")
-@_reader_options
+@term_options(ReadingTerms)
+@_limit_option
 @pass_session
-def inspect(
-    session: ShellSession, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any
-) -> int:
+def inspect(session: ShellSession, /, stream_id: str, key_text: str | None, limit: int, **given: Any) -> int:
     """Show the state of STREAM in a snapshot.
 
     Operators, partitions, rows, bytes, skew, variables with their kinds, timers with the next one to fire. A Spark
@@ -195,49 +168,33 @@ def inspect(
 
     Exit status 1 if some of it could not be read.
     """
-    return _look(session, _request(stream_id, key_text, packages, rest))
+    return _look(session, _request(stream_id, key_text, limit, values_given(ReadingTerms, given)))
 
 
 @click.command(cls=Verb)
 @stream_argument
-@_snapshot_option
-@option("--out", required=True, metavar="URI", help="A folder, or a URI that Spark can write to.")
-@option(
-    "--format",
-    type=click.Choice(EXPORT_FORMATS),
-    default="parquet",
-    show_default=True,
-    help="Delta needs its --packages and --conf, unless the deployment has them.",
-)
-@option("--overwrite", is_flag=True, help="Replace an earlier export there; other files are never replaced.")
+@term_options(ExportTerms)
 @option("--key", "key_text", metavar="JSON", help="Only write rows whose key has these columns and values.")
-@option(
-    "--changes-since",
-    "since_snapshot_id",
-    metavar="ID",
-    help="Write the upserts and deletes that lead from this older snapshot to the newer one.",
-)
-@_reader_options
+@term_options(ReadingTerms)
+@_limit_option
 @pass_session
-def export(
-    session: ShellSession, /, stream_id: str, key_text: str | None, packages: tuple[str, ...], **rest: Any
-) -> int:
+def export(session: ShellSession, /, stream_id: str, key_text: str | None, limit: int, **given: Any) -> int:
     """Write the state of STREAM in a snapshot as tables.
 
     It is read and shown as by `snapshot inspect`.
 
     Exit status 1 if some of it could not be read or written.
     """
-    if key_text is not None and rest["since_snapshot_id"] is not None:
+    terms = terms_given(ExportTerms, given)
+    if key_text is not None and terms.changes_since is not None:
         raise click.UsageError("--key chooses rows of a state, and --changes-since writes changes: leave out one")
-    return _look(session, _request(stream_id, key_text, packages, rest))
+    values = {**vars(terms), **values_given(ReadingTerms, given)}
+    return _look(session, _request(stream_id, key_text, limit, values))
 
 
-def _request(
-    stream_id: str, key_text: str | None, packages: tuple[str, ...], rest: Mapping[str, Any]
-) -> ReadingRequest:
+def _request(stream_id: str, key_text: str | None, limit: int, values: Mapping[str, Any]) -> ReadingRequest:
     key = None if key_text is None else parse_key(key_text)
-    return ReadingRequest(stream_id=stream_id, key=key, packages=split(packages), **rest)
+    return ReadingRequest(stream_id=stream_id, key=key, limit=limit, **values)
 
 
 def _look(session: ShellSession, request: ReadingRequest) -> int:
@@ -253,18 +210,20 @@ def _look(session: ShellSession, request: ReadingRequest) -> int:
 
 @click.command(cls=Verb)
 @stream_argument
-@click.argument("since_snapshot_id", metavar="SNAPSHOT")
+@click.argument("changes_since", metavar="SNAPSHOT")
 @click.argument("snapshot_id", metavar="SNAPSHOT")
-@_reader_options
+@term_options(ReadingTerms, "diff")
+@_limit_option
 @pass_session
-def diff(session: ShellSession, /, stream_id: str, packages: tuple[str, ...], **rest: Any) -> int:
+def diff(session: ShellSession, /, stream_id: str, changes_since: str, limit: int, **given: Any) -> int:
     """Show which keys of the state of STREAM were added, changed and removed from the first SNAPSHOT to the second.
 
     By operator and variable: the number, and the first rows of each. Refused if the operators differ.
 
     Exit status 1 if some of it could not be read.
     """
-    request = ReadingRequest(stream_id=stream_id, packages=split(packages), **rest)
+    values = values_given(ReadingTerms, given)
+    request = ReadingRequest(stream_id=stream_id, changes_since=changes_since, limit=limit, **values)
     allow_here(session)
     controller = session.controller()
     with session.progress(f"{stream_id}: comparing state") as on_progress:

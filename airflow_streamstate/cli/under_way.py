@@ -9,8 +9,6 @@ from airflow_streamstate.cli.exits import DONE
 from airflow_streamstate.cli.options import (
     Ordering,
     OrderVerb,
-    deployment_option,
-    expires_in_option,
     is_given,
     option,
     pass_session,
@@ -18,10 +16,12 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.orders import wait_and_emit
 from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.cli.upgrade import OVER, WAIT_SECONDS, run_to_end
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.terms.order import DeploymentChoice, Expiry
 from airflow_streamstate.protocol.upgrades import AfterStop
 
 _ANSWER = ("timeout", "async", "reason")
@@ -64,8 +64,8 @@ def reject(session: ShellSession, /, stream_id: str, ordering: Ordering) -> int:
     show_default=True,
     help="Of an upgrade whose old version was told to stop already: what to do with it.",
 )
-@deployment_option
-@expires_in_option
+@term_options(DeploymentChoice)
+@term_options(Expiry)
 @pass_session
 def cancel(
     session: ShellSession,

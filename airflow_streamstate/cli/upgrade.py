@@ -27,6 +27,7 @@ from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, Upg
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, worst_of
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.terms.order import BusyTerms
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
 from airflow_streamstate.protocol.upgrades import AfterStop
 
@@ -212,14 +213,6 @@ WAIT_SECONDS = 3_600.0
 SETTLE_SECONDS = 300.0
 """How long Ctrl-C waits at most until one version runs; Ctrl-C again leaves at once."""
 OVER = "it is over; at the timeout it stays under way, and `continue` continues it"
-_if_busy_option = option(
-    "--if-busy",
-    type=click.Choice(["refuse", "wait"]),
-    default="refuse",
-    show_default=True,
-    heading="Order",
-    help="While another upgrade or rollback is under way: refuse, or wait for its end, within --timeout.",
-)
 
 
 class UpgradeVerb(OrderVerb):
@@ -240,7 +233,7 @@ class UpgradeVerb(OrderVerb):
 @change_options
 @term_options(UpgradeTerms)
 @term_options(RestartPolicy, "upgrade", stays=True, heading="Start")
-@_if_busy_option
+@term_options(BusyTerms)
 @pass_session
 def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM: rehearse, stop or drain, start, wait until healthy; back to the old version if that fails.
@@ -276,7 +269,7 @@ def _begin_with_policy(
 @term_options(StateRewrite, "rescale", stays=True)
 @option("--suggest", is_flag=True, heading="State", help="Change nothing: say a number for each query, and why.")
 @term_options(UpgradeTerms, "rescale")
-@_if_busy_option
+@term_options(BusyTerms)
 @pass_session
 def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now, with its state in another number of partitions.
@@ -306,7 +299,7 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 @click.command(cls=UpgradeVerb)
 @stream_argument
 @term_options(UpgradeTerms, "restart")
-@_if_busy_option
+@term_options(BusyTerms)
 @pass_session
 def restart(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now, in a new driver."""
@@ -320,7 +313,7 @@ def restart(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 @click.command(cls=UpgradeVerb)
 @stream_argument
 @term_options(RollbackTerms)
-@_if_busy_option
+@term_options(BusyTerms)
 @pass_session
 def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Run the version before the current deployment of STREAM again, without a lost or doubled row.

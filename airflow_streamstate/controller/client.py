@@ -55,7 +55,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.interface import LOCAL, Launcher, LaunchHandle
 from airflow_streamstate.launch.launchers import Launchers
-from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, DEFAULT_TERMS, DrainTerms, SnapshotTerms
+from airflow_streamstate.protocol.terms.order import DEFAULT_DRAIN, DEFAULT_SNAPSHOT, DrainTerms, SnapshotTerms
 
 LOG_TAIL_BYTES = 65_536
 
@@ -259,7 +259,7 @@ class Controller:
         *,
         deployment_id: str | None = None,
         request_id: str | None = None,
-        terms: DrainTerms = DEFAULT_TERMS,
+        terms: DrainTerms = DEFAULT_DRAIN,
         reason: str = "",
         expires_in_seconds: float | None = None,
     ) -> CommandView:
@@ -303,7 +303,7 @@ class Controller:
         stream_id: str,
         *,
         request_id: str | None = None,
-        terms: SnapshotTerms = DEFAULT_SNAPSHOT_TERMS,
+        terms: SnapshotTerms = DEFAULT_SNAPSHOT,
         reason: str = "",
         expires_in_seconds: float | None = None,
     ) -> CommandView:

@@ -53,6 +53,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.terms.order import WaveTerms
 
 Target = DeclaredStream | StreamDifference
 """What is made: a stream as its file says, or the end of one that no file declares."""
@@ -175,30 +176,14 @@ def wait_for(
 
 
 @dataclass(frozen=True)
-class ApplyTerms:
+class ApplyTerms(WaveTerms):
     """How a folder is applied.
 
     Attributes:
-        canary: a label, ``NAME`` or ``NAME=VALUE``: the streams that have it come first, and unless all of them become
-            well nothing else is touched; "" for no canary.
-        wave: how many streams are changed at a time.
-        stop_after_failures: begin no other stream after so many failures; None: one stream's failure holds back no
-            other but those that depend on it.
-        healthy_for_seconds: how long the streams of a wave have to be well before the next wave.
-        prunes: streams that no file declares are stopped.
-        tries_again: try again what the same declaration was refused for.
-        timeout_seconds: how long to wait for a deploy or a stop; an upgrade has its own.
         compared: what ``diff`` said before, by stream: one that would be changed otherwise by now is refused; None:
             each is changed as it differs now.
     """
 
-    canary: str = ""
-    wave: int = 1
-    stop_after_failures: int | None = None
-    healthy_for_seconds: float = 0.0
-    prunes: bool = False
-    tries_again: bool = False
-    timeout_seconds: float = 600.0
     compared: Mapping[str, StreamDifference] | None = None
 
 
@@ -253,7 +238,7 @@ class Applying:
             UnavailableError: the home does not answer.
         """
         waves: list[Sequence[Target]] = [*waves_of(declared, terms)]
-        if terms.prunes:
+        if terms.prune:
             pruned = [one for one in undeclared(self._new_controller(), declared) if _is_to_stop(one, terms)]
             waves += [pruned[at : at + terms.wave] for at in range(0, len(pruned), terms.wave)]
         applied, begun = self.apply_waves(waves, terms, len(waves) - 1)
@@ -486,7 +471,7 @@ class _OneStream:
         """How it differs now; of one attempt, so that what follows from it is the same for two callers at once."""
         for _ in range(_MOST_LOOKS):
             attempt = self._attempt_now()
-            found = compare(self._controller, self._declared, tries_again=self._terms.tries_again)
+            found = compare(self._controller, self._declared, tries_again=self._terms.try_again)
             if attempt == self._attempt_now():
                 break
         self._attempt = attempt
@@ -576,7 +561,7 @@ class _OneStream:
             return found
         before = self._terms.compared.get(self._stream_id)
         if before is not None and before.step == "refused":
-            is_again = self._terms.tries_again and found == replace(
+            is_again = self._terms.try_again and found == replace(
                 before, kind=found.kind, step="resume", reason=found.reason
             )
             return found if is_again else before
@@ -633,7 +618,7 @@ class _OneStream:
             if not view.is_over:
                 return request_id, None
             is_made = view.is_what_was_asked and view.state.upgrade.old_deployment_id == deployment_id
-            if is_made or (not view.is_what_was_asked and not self._terms.tries_again):
+            if is_made or (not view.is_what_was_asked and not self._terms.try_again):
                 return request_id, view
         raise ConflictError("this change was tried too often", stream_id=self._stream_id, tries=_MOST_TRIES)
 

@@ -22,20 +22,13 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks import configuration
 from airflow_streamstate.hooks.markdown import plain_markdown
 from airflow_streamstate.hooks.refusals import told_to_airflow
-from airflow_streamstate.hooks.rendered import (
-    as_seconds,
-    optional_text,
-    optional_whole_number,
-    texts,
-    whole_number,
-    yes_or_no,
-)
+from airflow_streamstate.hooks.rendered import texts
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, DefersToTrigger, requester_of
 from airflow_streamstate.operators.term_fields import names_of, rendered_terms, taken_terms
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import CompareTerms, FileTerms, WaveTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -52,11 +45,13 @@ class StreamFilesOperator(BaseOperator):
 
     :param streams: a file or folder, or a list of them. (templated)
     :param only: ids of streams of these files; the others are read, and left as they are. (templated)
-    :param root: a folder: a file whose paths leave it, links followed, is refused; empty: no limit. (templated)
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
+
+    :param root: refuse a file whose paths leave this folder, links followed. By default there is no limit. (templated)
     """
 
-    template_fields: Sequence[str] = ("streams", "only", "root", "streamstate_conn_id")
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(FileTerms))
+    template_fields: Sequence[str] = ("streams", "only", "streamstate_conn_id", *names_of(taken))
     ui_color = "#e8f0e4"
 
     def __init__(
@@ -64,14 +59,18 @@ class StreamFilesOperator(BaseOperator):
         *,
         streams: str | Sequence[str],
         only: Sequence[str] | str = (),
-        root: str = "",
+        # terms
+        root: str | Path | None = None,
+        # end of terms
         streamstate_conn_id: str = StreamStateHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.streams = streams
         self.only = only
-        self.root = root
+        # terms
+        self.root = None if root is None else str(root)
+        # end of terms
         self.streamstate_conn_id = streamstate_conn_id
 
     def paths(self) -> list[Path]:
@@ -84,8 +83,7 @@ class StreamFilesOperator(BaseOperator):
         from airflow_streamstate.declarations.reading import read_streams
 
         only = texts(self.only, "only")
-        root = optional_text(self.root)
-        read = read_streams(self.paths(), None if root is None else Path(root))
+        read = read_streams(self.paths(), rendered_terms(FileTerms, self, StreamFilesOperator.taken).root)
         if not only:
             return list(read.need_all())
         found = [one for one in read.streams if one.stream_id in only]
@@ -108,21 +106,16 @@ class CompareStreamsOperator(StreamFilesOperator):
     verdict}``; the waves of ``ApplyStreamsOperator``, each ``{number, streams}``: the canary first, then waves of
     ``wave`` streams, those that are pruned last; and all of it as Markdown, for a person.
 
-    :param canary: a label, ``NAME`` or ``NAME=VALUE``: the streams that have it come first. (templated)
+    :param rehearse: rehearse each changed version, as ``plan`` does. (templated)
+    :param rehearsal_deadline_seconds: seconds until a rehearsal must have ended. (templated)
+    :param canary: streams with this label (NAME or NAME=VALUE) come first; unless all of them become well, no other
+        stream is touched. (templated)
     :param wave: how many streams are changed at a time. (templated)
-    :param prune: streams that no file declares are stopped, in the last wave; refused unless ``streams`` are folders
-        and ``only`` is empty. (templated)
-
-    :param rehearse: try each query on a fork of its state, without a sink: with an empty batch, then with its newest
-        batches; else only compare the plans. The script runs once in both, with ``STREAMSTATE_REHEARSAL=1`` in its
-        environment. (templated)
-    :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
+    :param prune: stop the streams of the home that no file of the folder declares; their state stays. (templated)
     """
 
-    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(UpgradeTerms, "compare"))
-    template_fields: Sequence[str] = (
-        *StreamFilesOperator.template_fields, *names_of(taken), "canary", "wave", "prune"
-    )  # fmt: skip
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(CompareTerms), terms_of(WaveTerms, "compare"))
+    template_fields: Sequence[str] = (*StreamFilesOperator.template_fields, *names_of(taken))
 
     def __init__(
         self,
@@ -130,20 +123,20 @@ class CompareStreamsOperator(StreamFilesOperator):
         # terms
         rehearse: bool | str = True,
         rehearsal_deadline_seconds: float | str = 300.0,
-        # end of terms
-        canary: str = "",
+        canary: str | None = "",
         wave: int | str = 1,
         prune: bool | str = False,
+        # end of terms
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         # terms
         self.rehearse = rehearse
         self.rehearsal_deadline_seconds = rehearsal_deadline_seconds
-        # end of terms
         self.canary = canary
         self.wave = wave
         self.prune = prune
+        # end of terms
 
     def execute(self, context: Context) -> dict[str, Any]:
         with told_to_airflow(self):
@@ -153,16 +146,15 @@ class CompareStreamsOperator(StreamFilesOperator):
         from airflow_streamstate.declarations.applying import ApplyTerms, waves_of
         from airflow_streamstate.declarations.comparing import compare_all
 
-        prunes = yes_or_no(self.prune, "prune")
-        if prunes:
+        terms = rendered_terms(ApplyTerms, self, self.taken)
+        if terms.prune:
             self._need_all_streams()
         declared, hook = self.declared(), self.hook(context)
-        terms = ApplyTerms(canary=optional_text(self.canary) or "", wave=whole_number(self.wave, "wave"))
         all_waves = waves_of(declared, terms)
-        rehearsal = rendered_terms(UpgradeTerms, self, self.taken)
+        rehearsal = rendered_terms(CompareTerms, self, self.taken)
         deadline = rehearsal.rehearsal_deadline_seconds if rehearsal.rehearse else None
         found = compare_all(
-            hook.client, declared, deadline, lambda stream_id: self.log.info("%s", stream_id), are_all=prunes
+            hook.client, declared, deadline, lambda stream_id: self.log.info("%s", stream_id), are_all=terms.prune
         )
         changed = {one.stream_id for one in found if one.step != "nothing" and one.kind != "not declared"}
         waves = [ids for wave in all_waves if (ids := [one.stream_id for one in wave if one.stream_id in changed])]
@@ -198,32 +190,35 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
 
     :param compared: the result of ``CompareStreamsOperator``.
     :param wave: the one of its ``waves`` to apply.
-    :param canary: unless all streams with this label are as declared, no later wave is begun. (templated)
-    :param stop_after_failures: after so many failures no later wave is begun. (templated)
-    :param healthy_for_seconds: how long the streams of a wave have to be well before the next one; 0: not watched.
-        (templated)
-    :param try_again: try again what the same file was refused or given up for. (templated)
-    :param timeout_seconds: how long to wait for a deploy or a stop; an upgrade has its own, in its file. (templated)
     :param deferrable: wait in the triggerer instead of in a worker slot; the result is the same.
     :param poll_interval_seconds: seconds between two looks while waiting in the triggerer; by default Airflow's option
         ``[streamstate] poll_interval_seconds``.
+
+    :param canary: streams with this label (NAME or NAME=VALUE) come first; unless all of them become well, no other
+        stream is touched. (templated)
+    :param stop_after_failures: start no other stream after this many failures. (templated)
+    :param healthy_for_seconds: seconds that the changed streams of a wave must stay well before the next wave; 0 does
+        not watch them. (templated)
+    :param try_again: try again what was refused or given up for the same file. (templated)
+    :param timeout_seconds: seconds to wait for each deploy and each stop; for an upgrade the file has its own.
+        (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *StreamFilesOperator.template_fields, "compared", "wave", "canary", "stop_after_failures",
-        "healthy_for_seconds", "try_again", "timeout_seconds",
-    )  # fmt: skip
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(WaveTerms, "apply"))
+    template_fields: Sequence[str] = (*StreamFilesOperator.template_fields, "compared", "wave", *names_of(taken))
 
     def __init__(
         self,
         *,
         compared: Any,
         wave: Any,
-        canary: str = "",
+        # terms
+        canary: str | None = "",
         stop_after_failures: int | str | None = None,
         healthy_for_seconds: float | str = 0.0,
         try_again: bool | str = False,
         timeout_seconds: float | str = 600.0,
+        # end of terms
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_interval_seconds: float | None = None,
         **kwargs: Any,
@@ -235,11 +230,13 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
         )
         self.compared = compared
         self.wave = wave
+        # terms
         self.canary = canary
         self.stop_after_failures = stop_after_failures
         self.healthy_for_seconds = healthy_for_seconds
         self.try_again = try_again
         self.timeout_seconds = timeout_seconds
+        # end of terms
 
     def execute(self, context: Context) -> dict[str, Any]:
         with told_to_airflow(self):
@@ -303,14 +300,8 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
         if gone := sorted({name for wave in named for name in wave} - set(by_id) - set(pruned)):
             raise InvalidRequestError("no file declares this stream any more", stream_id=gone[0])
         waves: list[list[Target]] = [[by_id.get(name) or pruned[name] for name in wave] for wave in named]
-        terms = ApplyTerms(
-            canary=optional_text(self.canary) or "",
-            wave=max(1, len(waves[int(self.wave["number"])])),
-            stop_after_failures=optional_whole_number(self.stop_after_failures, "stop_after_failures"),
-            healthy_for_seconds=float(optional_text(self.healthy_for_seconds) or 0.0),
-            tries_again=yes_or_no(self.try_again, "try_again"),
-            timeout_seconds=as_seconds(self.timeout_seconds, "timeout_seconds"),
-            compared=compared,
+        terms = rendered_terms(
+            ApplyTerms, self, self.taken, wave=max(1, len(waves[int(self.wave["number"])])), compared=compared
         )
         return waves, terms
 

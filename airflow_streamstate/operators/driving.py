@@ -12,12 +12,15 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.hooks.refusals import text_of, told_to_airflow
-from airflow_streamstate.hooks.rendered import as_seconds, one_of
+from airflow_streamstate.hooks.rendered import as_seconds
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, cleared_after, request_id_of
 from airflow_streamstate.operators.lineage import TellsLineage
 from airflow_streamstate.operators.masking import MasksSecrets
+from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, taken_terms
 from airflow_streamstate.protocol.codec import format_time, parse_time
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.order import BusyTerms
 from airflow_streamstate.protocol.upgrades import AfterStop
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
 UNDER_WAY_KEY = "upgrade"
 """The XCom that names the upgrade while it is under way: ``{stream_id, upgrade_id}``."""
-IF_BUSY = ("refuse", "wait")
 KILLED_SECONDS = 20.0
 """How long ``on_kill`` continues an upgrade that it has cancelled; Airflow may end it sooner."""
 PROGRESS_SECONDS = 30.0
@@ -41,9 +43,9 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     deferred task acts only in workers; its trigger only looks. While no version may be running, the task stays in its
     worker, for a minute at most.
 
-    :param if_busy: what the task does while another upgrade or rollback of the stream is under way: ``refuse`` fails
-        at once; ``wait`` waits for its end, within ``timeout_seconds``, records nothing meanwhile, and then plans
-        against what runs by then. Several waiting tasks start in any order. (templated)
+    :param if_busy: while another upgrade or rollback of the stream is under way: refuse fails at once; wait waits for
+        its end within the timeout, records nothing until then, and then plans against what runs. (templated)
+
     :param timeout_seconds: how long the task drives the upgrade, including the wait for another one; then the task
         fails, the upgrade stays under way, and a retry continues it. (templated)
 
@@ -54,21 +56,23 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     with what it finds, and begins anew where that was given up.
     """
 
-    template_fields: Sequence[str] = (
-        *StreamStateOperator.template_fields,
-        "if_busy",
-    )
-    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {"if_busy": IF_BUSY}
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(BusyTerms))
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, *names_of(taken))
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = choices_of(taken)
 
     def __init__(
         self,
         *,
+        # terms
         if_busy: str = "refuse",
+        # end of terms
         timeout_seconds: float | str = 3_600.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(timeout_seconds=timeout_seconds, **kwargs)
+        # terms
         self.if_busy = if_busy
+        # end of terms
         self._driven: tuple[StreamStateHook, UpgradeView] | None = None
         self._is_ended = False
         self._told_at_seconds: float | None = None
@@ -81,6 +85,9 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
         """Record the request with a lease of ``LEASE_SECONDS``; the same request id finds it again."""
 
+    def _waits_if_busy(self) -> bool:
+        return rendered_terms(BusyTerms, self, UpgradeOperatorBase.taken).if_busy == "wait"
+
     def after_stop(self) -> AfterStop:
         """What happens to the upgrade when the task is ended after a version was told to stop."""
         return "finish"
@@ -88,7 +95,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         timeout_seconds = as_seconds(self.timeout_seconds, "timeout_seconds")
         self.after_stop()  # an invalid field is refused before anything is recorded
-        one_of(self.if_busy, IF_BUSY, "if_busy")
+        self._waits_if_busy()
         deadline_at = hook.clock.now() + timedelta(seconds=timeout_seconds)
         return self._drive(context, hook, self._begun(context, hook, deadline_at), deadline_at)
 
@@ -117,7 +124,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
             try:
                 return self._found_or_begun(context, hook)
             except BusyError as error:
-                if one_of(self.if_busy, IF_BUSY, "if_busy") != "wait":
+                if not self._waits_if_busy():
                     way = f'if_busy="wait" waits for its end. {error.next_step}'
                     raise BusyError(error.message, next_step=way, **error.context) from error
                 self._wait_until_free(hook, deadline_at)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.hooks.rendered import texts
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
-from airflow_streamstate.operators.term_fields import kept, names_of, rendered_values, taken_terms
+from airflow_streamstate.operators.term_fields import (
+    kept,
+    names_of,
+    rendered_terms,
+    rendered_values,
+    renderers_of,
+    taken_terms,
+)
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.order import MirrorTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -29,28 +36,28 @@ class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
 
     Returns ``{stream_id, snapshots: [{snapshot_id, mirror, files, bytes}]}``.
 
-    :param mirrors: URIs to use instead of the current deployment's mirrors. (templated)
-
+    :param mirrors: URIs to use instead of the mirrors of the current deployment. (templated)
     :param fetch_batch_bytes: how many bytes of a snapshot are fetched at a time. (templated)
     :param fetch_timeout_seconds: a fetch that a store does not answer for so long is given up. (templated)
     """
 
-    taken: ClassVar[tuple[Term, ...]] = taken_terms(kept(terms_of(AgentSettings, "mirror")))
-    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "mirrors", *names_of(taken))
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(MirrorTerms), kept(terms_of(AgentSettings, "mirror")))
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, *names_of(taken))
+    template_fields_renderers: ClassVar[dict[str, str]] = renderers_of(taken)
 
     def __init__(
         self,
         *,
-        mirrors: Sequence[str] | str = (),
         # terms
+        mirrors: Sequence[str] | str | None = (),
         fetch_batch_bytes: int | str | None = None,
         fetch_timeout_seconds: float | str | None = None,
         # end of terms
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.mirrors = mirrors
         # terms
+        self.mirrors = mirrors
         self.fetch_batch_bytes = fetch_batch_bytes
         self.fetch_timeout_seconds = fetch_timeout_seconds
         # end of terms
@@ -61,7 +68,7 @@ class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
         stream_id, mirrors = str(self.stream_id), hook.client.mirrors
         copied = mirrors.copy(
             stream_id,
-            mirrors.chosen(stream_id, texts(self.mirrors, "mirrors")),
+            mirrors.chosen(stream_id, rendered_terms(MirrorTerms, self, self.taken).mirrors),
             batch_bytes=fetching.get("fetch_batch_bytes"),
             timeout_seconds=fetching.get("fetch_timeout_seconds"),
         )

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
-from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
+from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.hooks.refusals import told_to_airflow
-from airflow_streamstate.hooks.rendered import as_seconds, whole_number, yes_or_no
+from airflow_streamstate.hooks.rendered import yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, request_id_of
 from airflow_streamstate.operators.changing import ChangingOperator
 from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of, taken_terms
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
-from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES, RehearsalTerms
+from airflow_streamstate.protocol.terms.order import PlanTerms
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -101,24 +102,23 @@ class PlanUpgradeOperator(ChangingOperator):
     :param rehearse_batches: this many of the newest batches of each query run again, with their rows and without a
         sink. (templated)
     :param rehearse_rows: about this many rows of these batches, at most. (templated)
+    :param replay_batches: the newest batches of each query, this many, also run in the recorded version and in the new
+        one, into files, and their rows are compared; 0 replays none. (templated)
+    :param fail_on_changed_rows: with ``replay_batches``: fail unless each replayed batch has the same rows in both
+        versions. If nothing can be replayed, the plan alone decides. (templated)
+    :param deadline_seconds: seconds until the rehearsal is ended, and each of the two runs of a replay. (templated)
 
-    :param replay_batches: so many of the newest batches of each query run in both versions; 0: none. (templated)
-    :param fail_on_changed_rows: with ``replay_batches``: fail the task unless each replayed batch has the same rows in
-        both versions. Where nothing can be replayed, the plan alone decides. (templated)
-    :param deadline_seconds: when the rehearsal is ended, and each of the two runs of a replay. The task waits until
-        then, and has no ``timeout_seconds``. (templated)
     :param fail_unless_it_fits: fail the task if the verdict is neither ``same`` nor ``state-compatible``, or the
         rehearsal failed; false leaves the decision to later tasks. (templated)
     """
 
-    taken: ClassVar[tuple[Term, ...]] = taken_terms(ChangingOperator.taken, terms_of(RehearsalTerms))
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(
+        ChangingOperator.taken, terms_of(RehearsalTerms), terms_of(PlanTerms)
+    )
     template_fields: Sequence[str] = (
         *(name for name in StreamStateOperator.template_fields if name != "timeout_seconds"),
-        "deadline_seconds",
         *names_of(taken),
         "fail_unless_it_fits",
-        "replay_batches",
-        "fail_on_changed_rows",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = renderers_of(taken)
     literal_choices: ClassVar[Mapping[str, Sequence[str]]] = choices_of(taken)
@@ -159,15 +159,14 @@ class PlanUpgradeOperator(ChangingOperator):
         rehearse: bool | str = True,
         rehearse_batches: int | str = 1,
         rehearse_rows: int | str = 100_000,
-        # end of terms
-        fail_unless_it_fits: bool | str = True,
-        deadline_seconds: float | str = 600.0,
         replay_batches: int | str = 0,
         fail_on_changed_rows: bool | str = False,
+        deadline_seconds: float | str = 600.0,
+        # end of terms
+        fail_unless_it_fits: bool | str = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(timeout_seconds=deadline_seconds, **kwargs)
-        self.deadline_seconds = deadline_seconds
         # terms
         self.application = None if application is None else str(application)
         self.arguments = arguments
@@ -201,51 +200,29 @@ class PlanUpgradeOperator(ChangingOperator):
         self.rehearse = rehearse
         self.rehearse_batches = rehearse_batches
         self.rehearse_rows = rehearse_rows
-        # end of terms
-        self.fail_unless_it_fits = fail_unless_it_fits
         self.replay_batches = replay_batches
         self.fail_on_changed_rows = fail_on_changed_rows
+        self.deadline_seconds = deadline_seconds
+        # end of terms
+        self.fail_unless_it_fits = fail_unless_it_fits
         # A DAG that asks for what cannot be is not parsed; what is a template is checked when it is rendered.
-        batches = None if _is_template(replay_batches) else self._batches_to_replay()
-        if not _is_template(fail_on_changed_rows) and batches is not None:
-            self.replayed()
+        if not any(map(_is_template, (replay_batches, fail_on_changed_rows, deadline_seconds))):
+            self.plan_terms()
         self._begun: tuple[str, str] | None = None
         self._is_ended = False
         self._rehearsal_id = ""
         self._report: PlanReport | None = None
         self._built = True
 
-    def replayed(self) -> tuple[int, bool]:
-        """How many batches of each query are replayed, and whether changed rows fail the task.
-
-        Raises:
-            InvalidRequestError: a field is invalid, or they contradict each other.
-        """
-        batches = self._batches_to_replay()
-        fails = yes_or_no(self.fail_on_changed_rows, "fail_on_changed_rows")
-        if fails and not batches:
-            raise InvalidRequestError(
-                "fail_on_changed_rows compares replayed batches, and none is replayed",
-                next_step="Give replay_batches, too.",
-            )
-        return batches, fails
-
-    def _batches_to_replay(self) -> int:
-        batches = whole_number(self.replay_batches, "replay_batches")
-        if not 0 <= batches <= MOST_BATCHES:
-            raise InvalidRequestError(
-                "so many batches cannot be replayed",
-                replay_batches=batches,
-                next_step=f"Give 0 to {MOST_BATCHES}.",
-            )
-        return batches
+    def plan_terms(self) -> PlanTerms:
+        """The rendered terms of the plan; raises InvalidRequestError if one is wrong, or contradicts another."""
+        return rendered_terms(PlanTerms, self, self.taken)
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
         from airflow_streamstate.controller.wait.condition import WaitCondition
 
-        request, deadline_seconds = self.change(), as_seconds(self.deadline_seconds, "deadline_seconds")
-        self.replayed()
+        request, deadline_seconds = self.change(), self.plan_terms().deadline_seconds
         view = hook.client.plans.begin(
             request,
             request_id=request_id_of(context, request.digest),
@@ -286,7 +263,7 @@ class PlanUpgradeOperator(ChangingOperator):
         """The rehearsal is over: begin the run of the recorded version."""
         from airflow_streamstate.controller.rehearsal.replays import ROWS_FOLDER
 
-        batches, _ = self.replayed()
+        batches = self.plan_terms().replay_batches
         if not batches:
             return report.to_json()
         folder = Path(tempfile.mkdtemp(prefix=ROWS_FOLDER))
@@ -300,7 +277,7 @@ class PlanUpgradeOperator(ChangingOperator):
 
     def _go_on(self, hook: StreamStateHook, old: ReplayView, folder: Path) -> dict[str, Any]:
         """The run of the recorded version is over: begin that of the new one."""
-        report, (batches, _) = self._report_again(hook), self.replayed()
+        report, batches = self._report_again(hook), self.plan_terms().replay_batches
         hook.client.replays.report(old)
         if not folder.is_dir():
             self.log.info("The rows of %s are on another machine: both versions run here, in one go", old.replay_id)
@@ -358,7 +335,7 @@ class PlanUpgradeOperator(ChangingOperator):
         return report.to_json()
 
     def _seconds(self) -> float:
-        return as_seconds(self.deadline_seconds, "deadline_seconds")
+        return self.plan_terms().deadline_seconds
 
     @contextmanager
     def _watched(self, view: ReplayView) -> Iterator[Report]:
@@ -398,8 +375,7 @@ class PlanUpgradeOperator(ChangingOperator):
     def _judged(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
         if self._report is None:
             return result
-        _, fails_on_changed_rows = self.replayed()
-        error = self._report.as_error(fails_on_changed_rows=fails_on_changed_rows)
+        error = self._report.as_error(fails_on_changed_rows=self.plan_terms().fail_on_changed_rows)
         if error is None or (not self._report.fits and not yes_or_no(self.fail_unless_it_fits, "fail_unless_it_fits")):
             return result
         context["ti"].xcom_push(key=RETURN_KEY, value=result)

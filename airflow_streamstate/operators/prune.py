@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.hooks.rendered import yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
-from airflow_streamstate.operators.term_fields import kept, names_of, rendered_values, taken_terms
+from airflow_streamstate.operators.term_fields import kept, names_of, rendered_terms, rendered_values, taken_terms
 from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.order import PruneTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -30,17 +30,16 @@ class PruneSnapshotsOperator(StreamStateOperator):
     Returns ``{stream_id, dry_run, policy, removed, kept, leftovers, abandoned, files, temporary_files, notes,
     mirrors}``.
 
-    :param report_only: only report what would be removed, and why. (templated)
-
     :param keep: so many of the newest snapshots stay at any age; 0 if left out beside ``older_than_seconds``.
         (templated)
     :param older_than_seconds: only snapshots that were taken, and last read, longer ago than this are removed.
         (templated)
     :param at_mirrors: copies at its mirrors that newer snapshots have replaced are removed, too. (templated)
+    :param report_only: only report what would be removed, and why. (templated)
     """
 
-    taken: ClassVar[tuple[Term, ...]] = taken_terms(kept(terms_of(RetentionPolicy)))
-    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, *names_of(taken), "report_only")
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(kept(terms_of(RetentionPolicy)), terms_of(PruneTerms))
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, *names_of(taken))
 
     def __init__(
         self,
@@ -49,8 +48,8 @@ class PruneSnapshotsOperator(StreamStateOperator):
         keep: int | str | None = None,
         older_than_seconds: float | str | None = None,
         at_mirrors: bool | str | None = None,
-        # end of terms
         report_only: bool | str = False,
+        # end of terms
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -58,8 +57,8 @@ class PruneSnapshotsOperator(StreamStateOperator):
         self.keep = keep
         self.older_than_seconds = older_than_seconds
         self.at_mirrors = at_mirrors
-        # end of terms
         self.report_only = report_only
+        # end of terms
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
         given = rendered_values(self, self.taken, RetentionPolicy)
@@ -67,7 +66,7 @@ class PruneSnapshotsOperator(StreamStateOperator):
         pruned = hook.client.retention.prune(
             str(self.stream_id),
             RetentionPolicy(**given) if given else None,
-            is_dry=yes_or_no(self.report_only, "report_only"),
+            is_dry=rendered_terms(PruneTerms, self, self.taken).dry_run,
             at_mirrors=at_mirrors,
         )
         self.log.info("%s: by its policy (%s) it %s", self.stream_id, pruned.policy_source, pruned.policy.words)

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_streamstate.hooks.rendered import as_seconds, optional_text, text_mapping, texts
 from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.masking import MasksSecrets
-from airflow_streamstate.protocol.readings import LOCAL_MASTER
+from airflow_streamstate.operators.term_fields import rendered_values
+from airflow_streamstate.protocol.terms.declaration import Term
+from airflow_streamstate.protocol.terms.reading import ReadingTerms
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 
 
 class ReadingOperator(MasksSecrets, StreamStateOperator):
-    """Base of ``ExportStateOperator`` and ``VerifySnapshotOperator``, which document its parameters.
+    """Base of ``ExportStateOperator`` and ``VerifySnapshotOperator``, whose ``taken`` has terms of ``ReadingTerms``.
 
     The driver runs on the worker's machine, on a fork of the snapshot, and leaves its answer there, so the task stays
     in its worker. If the task is ended or dies, its driver ends at ``deadline_seconds`` at the latest.
     """
 
-    template_fields: Sequence[str] = (
-        *(name for name in StreamStateOperator.template_fields if name != "timeout_seconds"),
-        "deadline_seconds",
-        "snapshot_id",
-        "master",
-        "conf",
-        "packages",
+    taken: ClassVar[tuple[Term, ...]] = ()
+    template_fields: Sequence[str] = tuple(
+        name for name in StreamStateOperator.template_fields if name != "timeout_seconds"
     )
 
-    def __init__(
-        self,
-        *,
-        snapshot_id: str | None = None,
-        master: str = LOCAL_MASTER,
-        conf: Mapping[str, str] | str | None = None,
-        packages: Sequence[str] | str = (),
-        deadline_seconds: float | str = 600.0,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, deadline_seconds: float | str, **kwargs: Any) -> None:
         super().__init__(timeout_seconds=deadline_seconds, **kwargs)
-        self.deadline_seconds = deadline_seconds
-        self.snapshot_id = snapshot_id
-        self.master = master
-        self.conf = conf
-        self.packages = packages
         self._is_ended = False
         self._told = ""
 
@@ -55,15 +38,8 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
         """The rendered request, with what an operator adds to it."""
         from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 
-        return ReadingRequest(
-            stream_id=str(self.stream_id),
-            snapshot_id=optional_text(self.snapshot_id),
-            master=optional_text(self.master) or LOCAL_MASTER,
-            conf=text_mapping(self.conf, "conf"),
-            packages=texts(self.packages, "packages"),
-            deadline_seconds=as_seconds(self.deadline_seconds, "deadline_seconds"),
-            **more,
-        )
+        given = rendered_values(self, self.taken, ReadingTerms)
+        return ReadingRequest(stream_id=str(self.stream_id), **given, **more)
 
     def tell(self, line: str) -> None:
         """Log new progress; after ``on_kill`` leave the reading, which then removes its files."""

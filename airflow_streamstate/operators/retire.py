@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.hooks.rendered import yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
+from airflow_streamstate.operators.term_fields import names_of, rendered_terms, taken_terms
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.order import RetireTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -25,12 +27,22 @@ class RetireStreamOperator(StreamStateOperator):
     :param delete: remove the whole stream, with all snapshots, pinned ones too. This cannot be undone. (templated)
     """
 
-    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "delete")
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(RetireTerms))
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, *names_of(taken))
 
-    def __init__(self, *, delete: bool | str = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        # terms
+        delete: bool | str = False,
+        # end of terms
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        # terms
         self.delete = delete
+        # end of terms
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:  # noqa: ARG002 - asks for no id
-        deletes = yes_or_no(self.delete, "delete")
+        deletes = rendered_terms(RetireTerms, self, self.taken).delete
         return hook.client.retention.retire(str(self.stream_id), reason=str(self.reason), deletes=deletes).to_json()

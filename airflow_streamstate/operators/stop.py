@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.hooks.refusals import told_to_airflow
-from airflow_streamstate.hooks.rendered import as_seconds, one_of, optional_seconds, optional_text, yes_or_no
+from airflow_streamstate.hooks.rendered import optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
 from airflow_streamstate.operators.lineage import TellsLineage
+from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, taken_terms
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.order import DeploymentChoice, Expiry, StopTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -28,55 +31,60 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
     ``wait_for_completion`` ``{stream_id, deployment_id, command_id, key, state}``; with ``deadline_seconds`` also
     ``outcome`` and ``cut_batches``.
 
-    :param deployment_id: which deployment; the current one by default. (templated)
-    :param expires_in_seconds: the driver ignores an order that it reads later than this; None: no limit. (templated)
     :param ignore_if_not_running: succeed if the deployment has failed, so that no driver can obey; the result then has
-        no snapshot, as the next deploy takes it. By default the task fails. (templated)
-    :param wait_for_completion: wait until the stream has stopped, for ``timeout_seconds`` at most.
-    :param deadline_seconds: how long the stop may take, from the order on; replaces ``timeout_seconds`` and
-        ``expires_in_seconds``. None: no deadline. (templated)
-    :param on_deadline: what the worker does then: ``fail`` withdraws an order that is not begun, and fails the task; a
-        retry orders anew. ``kill`` ends the driver, which must run on this worker's machine, and keeps its end in a
-        snapshot; so it does for a driver that had died, where ``ignore_if_not_running`` decides how the task ends.
+        no snapshot, as the next deploy takes it. By default the task fails. With ``on_deadline="kill"`` the end of a
+        driver that had died is kept in a snapshot all the same. (templated)
+    :param wait_for_completion: wait until the stream has stopped, for ``timeout_seconds`` at most. With
+        ``deadline_seconds`` the task waits for those, and a retry orders again.
+
+    :param deployment_id: which deployment; by default the current one. (templated)
+    :param deadline_seconds: seconds from the order until the stream must have stopped with a complete snapshot. By
+        default there is no deadline. (templated)
+    :param on_deadline: at ``deadline_seconds``: fail withdraws an order that is not begun, and fails; kill ends the
+        driver, and keeps its end in a snapshot, also that of a driver that had died. (templated)
+    :param expires_in_seconds: the driver ignores an order that it reads later than this. By default there is no limit.
         (templated)
     """
 
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(DeploymentChoice), terms_of(StopTerms), terms_of(Expiry))
     template_fields: Sequence[str] = (
         *StreamStateOperator.template_fields,
-        "deployment_id",
-        "expires_in_seconds",
         "ignore_if_not_running",
-        "deadline_seconds",
-        "on_deadline",
+        *names_of(taken),
     )
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = choices_of(taken)
 
     def __init__(
         self,
         *,
+        # terms
         deployment_id: str | None = None,
-        expires_in_seconds: float | str | None = None,
-        ignore_if_not_running: bool | str = False,
-        wait_for_completion: bool = True,
         deadline_seconds: float | str | None = None,
         on_deadline: str = "fail",
+        expires_in_seconds: float | str | None = None,
+        # end of terms
+        ignore_if_not_running: bool | str = False,
+        wait_for_completion: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        # terms
         self.deployment_id = deployment_id
-        self.expires_in_seconds = expires_in_seconds
-        self.ignore_if_not_running = ignore_if_not_running
-        self.wait_for_completion = wait_for_completion
         self.deadline_seconds = deadline_seconds
         self.on_deadline = on_deadline
+        self.expires_in_seconds = expires_in_seconds
+        # end of terms
+        self.ignore_if_not_running = ignore_if_not_running
+        self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         from airflow_streamstate.controller.wait.condition import WaitCondition
 
-        deployment_id = optional_text(self.deployment_id)
+        chosen = rendered_terms(DeploymentChoice, self, self.taken)
         deadline = self._deadline(context)
         keeps_any_end = deadline is not None and deadline["on_deadline"] == "kill"
         if yes_or_no(self.ignore_if_not_running, "ignore_if_not_running") and not keeps_any_end:
-            status = hook.client.status(str(self.stream_id), deployment_id)
+            status = hook.client.status(str(self.stream_id), chosen.deployment_id)
             if status.state == "failed":
                 self.log.warning("Not running, so there is nothing to stop: %s", status.error)
                 return _nothing_to_stop(status)
@@ -87,10 +95,10 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
             return self._stopped_by(hook, deadline)
         order = hook.client.stop(
             str(self.stream_id),
-            deployment_id=deployment_id,
             reason=str(self.reason),
-            expires_in_seconds=optional_seconds(self.expires_in_seconds, "expires_in_seconds"),
             request_id=request_id_of(context),
+            **vars(chosen),
+            **vars(rendered_terms(Expiry, self, self.taken)),
         )
         self.tell_known(context, hook, deployment_id=order.deployment_id, command_id=order.command_id)
         return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)
@@ -108,10 +116,8 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
 
     def _deadline(self, context: Context) -> dict[str, Any] | None:
         """The arguments of ``ForcedStops``; None without a deadline."""
-        from airflow_streamstate.controller.commands.forced_stop import ON_DEADLINE
-
-        seconds = optional_text(self.deadline_seconds)
-        if seconds is None:
+        terms = rendered_terms(StopTerms, self, self.taken)
+        if terms.deadline_seconds is None:
             return None
         if not self.wait_for_completion or optional_text(self.expires_in_seconds) is not None:
             raise InvalidRequestError(
@@ -121,9 +127,8 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
                 next_step="Leave out wait_for_completion and expires_in_seconds, or deadline_seconds.",
             )
         return {
-            "deadline_seconds": as_seconds(seconds, "deadline_seconds"),
-            "on_deadline": one_of(self.on_deadline, ON_DEADLINE, "on_deadline"),
-            "deployment_id": optional_text(self.deployment_id),
+            **vars(terms),
+            **vars(rendered_terms(DeploymentChoice, self, self.taken)),
             "request_id": request_id_of(context),
             "reason": str(self.reason),
         }

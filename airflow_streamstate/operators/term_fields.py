@@ -52,7 +52,12 @@ def kept(terms: Sequence[Term]) -> tuple[Term, ...]:
 
 def required(terms: Sequence[Term], name: str) -> tuple[Term, ...]:
     """The terms, of which this one has to be given."""
-    return tuple(replace(one, is_required=True, is_optional=False) if one.name == name else one for one in terms)
+    return tuple(replace(_kept(one), is_required=True, is_optional=False) if one.name == name else one for one in terms)
+
+
+def by_default(terms: Sequence[Term], **defaults: Any) -> tuple[Term, ...]:
+    """The terms, of which these have another default: a task that is tried again does what a person is asked for."""
+    return tuple(replace(one, default=defaults.get(one.name, one.default)) for one in terms)
 
 
 def fields_of(taken: Sequence[Term]) -> tuple[Term, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_streamstate.errors import InvalidRequestError, SnapshotCorruptError
-from airflow_streamstate.hooks.rendered import optional_text, yes_or_no
+from airflow_streamstate.errors import SnapshotCorruptError
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY
 from airflow_streamstate.operators.reading import ReadingOperator
+from airflow_streamstate.operators.term_fields import names_of, rendered_terms, renderers_of, required, taken_terms
+from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.protocol.terms.reading import ReadingTerms, VerifyTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -23,33 +25,53 @@ class VerifySnapshotOperator(ReadingOperator):
 
     Returns ``{stream_id, snapshot_id, ok, problems, loaded}``; a failed task has the same XCom.
 
-    :param deep: also load the state with Spark. (templated)
-    :param master: Spark's master for the driver that loads it. (templated)
+    :param snapshot_id: the snapshot. (templated)
+    :param master: Spark's master for the driver that reads. (templated)
     :param conf: Spark configuration that overrides the deployment's; a value may be a reference to a secret.
         (templated)
-    :param packages: Maven coordinates in addition to the deployment's. (templated)
-    :param deadline_seconds: when the driver is ended, and the task fails. (templated)
+    :param packages: Maven packages in addition to the deployment's. (templated)
+    :param deadline_seconds: seconds until the driver is ended. (templated)
+    :param deep: also load every row of its state with Spark. (templated)
     """
 
-    template_fields: Sequence[str] = (*ReadingOperator.template_fields, "deep")
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(
+        required(terms_of(ReadingTerms, "verify"), "snapshot_id"), terms_of(VerifyTerms)
+    )
+    template_fields: Sequence[str] = (*ReadingOperator.template_fields, *names_of(taken))
+    template_fields_renderers: ClassVar[dict[str, str]] = renderers_of(taken)
 
-    def __init__(self, *, snapshot_id: str, deep: bool | str = False, **kwargs: Any) -> None:
-        super().__init__(snapshot_id=snapshot_id, **kwargs)
+    def __init__(
+        self,
+        *,
+        # terms
+        snapshot_id: str,
+        master: str = "local[*]",
+        conf: Mapping[str, str] | str | None = None,
+        packages: Sequence[str] | str | None = (),
+        deadline_seconds: float | str = 600.0,
+        deep: bool | str = False,
+        # end of terms
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(deadline_seconds=deadline_seconds, **kwargs)
+        # terms
+        self.snapshot_id = snapshot_id
+        self.master = master
+        self.conf = conf
+        self.packages = packages
+        self.deadline_seconds = deadline_seconds
         self.deep = deep
+        # end of terms
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
         from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
 
-        if optional_text(self.snapshot_id) is None:
-            raise InvalidRequestError(
-                "no snapshot is named", stream_id=str(self.stream_id), next_step="Give the task a snapshot_id."
-            )
         found = verify_snapshot(
             hook.client.snapshots,
             hook.client.readings,
             self.reading(),
-            deep=yes_or_no(self.deep, "deep"),
+            deep=rendered_terms(VerifyTerms, self, self.taken).deep,
             on_progress=self.tell,
         )
         result = {"stream_id": str(self.stream_id), **found}

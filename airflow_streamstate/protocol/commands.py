@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import Attempt, DeploymentId, QueryName, Seconds, StreamId
-
-DrainMode = Literal["default", "event_time"]
-OnDrainDeadline = Literal["fail", "stop", "kill"]
-"""What follows when a deadline of a drain passes: ``fail``: the driver withdraws the drain and the job runs on;
-``stop``: the drain becomes a stop, state kept; ``kill``: the running batch is cut, and the next start runs it again."""
+from airflow_streamstate.protocol.terms.order import DrainMode, OnDrainDeadline
 
 
 @dataclass(frozen=True)
@@ -33,36 +28,6 @@ class Command(Message):
     reason: str
 
 
-@dataclass(frozen=True)
-class DrainTerms:
-    """How a drain is done.
-
-    Attributes:
-        mode: ``default`` flushes all that the query has, ``event_time`` only moves the watermark.
-        rehearse: first try the flush on a fork of the state, with no sink; the driver rejects a drain that would leave
-            state or fail before it stops anything.
-        allow_state_loss: state that the flush leaves may be dropped (Law 16) and is no reason to reject the drain.
-        batches_within_seconds: time for the batches in flight, from the command; None for no limit.
-        on_deadline: what follows when they take longer.
-        flush_within_seconds: time for the flush, from its beginning; None for no limit.
-        on_flush_deadline: what follows when it takes longer.
-        leave_queries: queries that the script does not start, and that the drain may leave with their state; without
-            their names it is refused.
-    """
-
-    mode: DrainMode = "default"
-    rehearse: bool = True
-    allow_state_loss: bool = False
-    batches_within_seconds: Seconds | None = None
-    on_deadline: OnDrainDeadline = "fail"
-    flush_within_seconds: Seconds | None = None
-    on_flush_deadline: OnDrainDeadline = "fail"
-    leave_queries: tuple[QueryName, ...] = ()
-
-
-DEFAULT_TERMS = DrainTerms()
-
-
 BY_THE_DRIVER = "the driver itself"
 """The ``requested_by`` of a drain that a deployment has ordered itself, since its sources are read to their end, and of
 a stop that its driver has ordered, since its machine asks it to end."""
@@ -76,9 +41,10 @@ class DrainNotification(Command):
     It holds for the deployment, whichever attempt reads it first.
 
     Attributes:
-        mode, rehearse, allow_state_loss, on_deadline, flush_within_seconds, on_flush_deadline, leave_queries: as in
-            ``DrainTerms``.
-        batches_by_at: deadline for the batches in flight; None for no limit.
+        mode, rehearse, allow_state_loss, on_flush_deadline, leave_queries: as in ``DrainTerms``.
+        batches_by_at: deadline for the batches in flight; None: no limit.
+        on_deadline: ``on_batches_deadline`` of the terms.
+        flush_within_seconds: ``flush_deadline_seconds`` of the terms.
     """
 
     rehearse: bool
@@ -103,24 +69,6 @@ class StopRequest(Command):
     """End after the batch in flight, state kept. It holds for one attempt: a later resume is the newer order."""
 
     attempt: Attempt
-
-
-@dataclass(frozen=True)
-class SnapshotTerms:
-    """How a snapshot is requested.
-
-    Attributes:
-        requested_at: None: now, and anew at each repetition.
-        ttl_seconds: an agent ignores a request older than this; None for the deployment's setting.
-        consistent: all queries stand at their barriers while it is taken, and go on by themselves afterwards.
-    """
-
-    requested_at: datetime | None = None
-    ttl_seconds: Seconds | None = None
-    consistent: bool = False
-
-
-DEFAULT_SNAPSHOT_TERMS = SnapshotTerms()
 
 
 @message

@@ -9,8 +9,6 @@ from typing import ClassVar
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import ReadingId, SnapshotId, StreamId
 
-LOCAL_MASTER = "local[*]"
-
 
 @message
 @dataclass(frozen=True)

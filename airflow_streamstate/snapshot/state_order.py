@@ -9,10 +9,9 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from airflow_streamstate.errors import MalformedMessageError
+from airflow_streamstate.protocol.terms.reading import ExportFormat
 
 Verb = Literal["state", "diff"]
-ExportFormat = Literal["parquet", "delta"]
-EXPORT_FORMATS: tuple[ExportFormat, ...] = ("parquet", "delta")
 ABOUT = "_about.json"
 """Describes exported tables. It is written before them, and says ``complete`` after them."""
 RESULT = "result.json"

@@ -211,7 +211,7 @@ def test_ten_streams_in_waves_with_one_bad_version(home: NamedHome, tmp_path: Pa
     assert folder.deployments() == dict.fromkeys(STREAMS, "d-0002")
     folder.check_rows()
     assert folder.versions() == {key: {"one", "four"} for key in STREAMS}
-    assert shell("diff", folder.streams, "--no-plan", "--json").status == 0
+    assert shell("diff", folder.streams, "--no-rehearsal", "--json").status == 0
 
 
 def _check_others_held_back(found: dict[str, dict[str, Any]]) -> None:

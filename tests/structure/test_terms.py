@@ -14,33 +14,65 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG
 
 from airflow_streamstate.cli.adopt import adopt
+from airflow_streamstate.cli.declared import apply, validate
+from airflow_streamstate.cli.declared import diff as files_diff
 from airflow_streamstate.cli.doctor import doctor
+from airflow_streamstate.cli.look import events, logs, status
 from airflow_streamstate.cli.mirrors import mirror, restore
-from airflow_streamstate.cli.orders import skip
+from airflow_streamstate.cli.orders import drain, skip, stop
 from airflow_streamstate.cli.plan import plan
 from airflow_streamstate.cli.replay import replay
-from airflow_streamstate.cli.retention import prune, retention
+from airflow_streamstate.cli.retention import prune, retention, retire
+from airflow_streamstate.cli.snapshots import create, verify
 from airflow_streamstate.cli.start import deploy, resume
+from airflow_streamstate.cli.state import diff as state_diff
+from airflow_streamstate.cli.state import export as export_state
+from airflow_streamstate.cli.state import inspect as inspect_
+from airflow_streamstate.cli.under_way import cancel
 from airflow_streamstate.cli.upgrade import rescale, restart, rollback, upgrade
 from airflow_streamstate.cli.watch import policy
 from airflow_streamstate.declarations.model import UpgradePart
-from airflow_streamstate.operators.declared import CompareStreamsOperator
+from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator, StreamFilesOperator
 from airflow_streamstate.operators.deploy import DeployStreamOperator
+from airflow_streamstate.operators.drain import DrainStreamOperator
+from airflow_streamstate.operators.driving import UpgradeOperatorBase
+from airflow_streamstate.operators.export import ExportStateOperator
 from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.prune import PruneSnapshotsOperator
 from airflow_streamstate.operators.rescale import RescaleStreamOperator
 from airflow_streamstate.operators.resume import ResumeStreamOperator
+from airflow_streamstate.operators.retire import RetireStreamOperator
 from airflow_streamstate.operators.rollback import RollbackStreamOperator
 from airflow_streamstate.operators.skip import SkipBatchOperator
+from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
+from airflow_streamstate.operators.stop import StopStreamOperator
 from airflow_streamstate.operators.term_fields import default_of, fields_of, kept, names_of
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
+from airflow_streamstate.operators.verify import VerifySnapshotOperator
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import WORDS, Term, terms_of
+from airflow_streamstate.protocol.terms.order import (
+    BusyTerms,
+    CompareTerms,
+    DeploymentChoice,
+    DrainTerms,
+    Expiry,
+    FileTerms,
+    MirrorTerms,
+    PlanTerms,
+    PruneTerms,
+    RetireTerms,
+    SkipTerms,
+    SnapshotTerms,
+    StopTerms,
+    WaveTerms,
+)
+from airflow_streamstate.protocol.terms.reading import ExportTerms, ReaderTerms, ReadingTerms, VerifyTerms
 from airflow_streamstate.protocol.terms.start import HandoverTerms, StartTerms
 from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms, RollbackTerms, UpgradeTerms
@@ -76,21 +108,39 @@ VERBS: list[tuple[click.Command, type, str]] = [
     *((verb, LiteralSecretTerms, "") for verb in (deploy, adopt, plan, upgrade, replay)),
     (doctor, LauncherChoice, ""),
     *((verb, AgentSettings, "mirror") for verb in (mirror, restore)),
+    *((verb, BusyTerms, "") for verb in (upgrade, rescale, restart, rollback)),
+    *((verb, DeploymentChoice, "") for verb in (stop, drain, cancel, replay, status, events, logs)),
+    *((verb, Expiry, "") for verb in (stop, drain, cancel, create)),
+    (stop, StopTerms, ""),
+    (drain, DrainTerms, ""),
+    (create, SnapshotTerms, ""),
+    (skip, SkipTerms, ""),
+    (plan, PlanTerms, ""),
+    (retire, RetireTerms, ""),
+    (prune, PruneTerms, ""),
+    (mirror, MirrorTerms, ""),
+    *((verb, FileTerms, "") for verb in (validate, files_diff, apply, deploy)),
+    (files_diff, CompareTerms, ""),
+    (apply, WaveTerms, ""),
+    (inspect_, ReadingTerms, ""),
+    (export_state, ReadingTerms, ""),
+    (export_state, ExportTerms, ""),
+    (state_diff, ReadingTerms, "diff"),
+    (verify, ReaderTerms, ""),
+    (verify, VerifyTerms, ""),
 ]  # fmt: skip
-_READER = {"conf", "master", "packages"}
 TYPED_BY_HAND = {
     "alerts": {"off"},  # in addition to those that are off
-    "apply": {"healthy_for_seconds"},  # of the waves
-    "drain": {"mode", "rehearse", "allow_state_loss"},  # of the order of a drain
     "home doctor": {"master"},  # what is checked
     "home restore": {"accept_duplicates"},  # of rows after the newest snapshot of a mirror
-    "replay": {"master"},  # by default this machine
-    "snapshot diff": _READER,  # of the driver that reads
-    "snapshot export": {*_READER, "snapshot_id"},  # the snapshot that it is about
-    "snapshot inspect": {*_READER, "snapshot_id"},
-    "snapshot verify": _READER,
+    "replay": {"master", "batch_id", "query_name", "out", "fail_on_changed_rows", "deadline_seconds"},  # of this run
+    "adopt": {"deadline_seconds"},  # until the barrier
 }
-"""By verb: options that have the name and the flag of a term, and mean another thing."""
+"""By verb: options that have the name and the flag of a term, and mean another thing; no operator has them."""
+ORDER_TERMS = (
+    BusyTerms, DeploymentChoice, Expiry, StopTerms, DrainTerms, SnapshotTerms, SkipTerms, PlanTerms, FileTerms,
+    CompareTerms, WaveTerms, PruneTerms, RetireTerms, MirrorTerms, ReadingTerms, ExportTerms, VerifyTerms,
+)  # fmt: skip
 CHANGE = [(Version, "change"), (HandoverTerms, ""), (LiteralSecretTerms, ""), (StateRewrite, "")]
 OPERATORS: list[tuple[Any, list[tuple[type, str]]]] = [
     (
@@ -98,24 +148,33 @@ OPERATORS: list[tuple[Any, list[tuple[type, str]]]] = [
         [(Version, ""), (StartTerms, ""), (StreamTerms, ""), (LiteralSecretTerms, ""), (UpgradeTerms, "deploy")],
     ),
     (UpgradeStreamOperator, [*CHANGE, (UpgradeTerms, "")]),
-    (PlanUpgradeOperator, [*CHANGE, (RehearsalTerms, "")]),
+    (PlanUpgradeOperator, [*CHANGE, (RehearsalTerms, ""), (PlanTerms, "")]),
+    (UpgradeOperatorBase, [(BusyTerms, "")]),
     (RescaleStreamOperator, [(StateRewrite, "rescale"), (UpgradeTerms, "rescale")]),
     (RollbackStreamOperator, [(RollbackTerms, "")]),
     (ResumeStreamOperator, [(StartTerms, "resume")]),
-    (SkipBatchOperator, [(StartTerms, "skip")]),
-    (PruneSnapshotsOperator, [(RetentionPolicy, "")]),
-    (MirrorSnapshotsOperator, [(AgentSettings, "mirror")]),
-    (CompareStreamsOperator, [(UpgradeTerms, "compare")]),
+    (SkipBatchOperator, [(SkipTerms, ""), (StartTerms, "skip")]),
+    (PruneSnapshotsOperator, [(RetentionPolicy, ""), (PruneTerms, "")]),
+    (MirrorSnapshotsOperator, [(MirrorTerms, ""), (AgentSettings, "mirror")]),
+    (StreamFilesOperator, [(FileTerms, "")]),
+    (CompareStreamsOperator, [(CompareTerms, ""), (WaveTerms, "compare")]),
+    (ApplyStreamsOperator, [(WaveTerms, "apply")]),
+    (StopStreamOperator, [(DeploymentChoice, ""), (StopTerms, ""), (Expiry, "")]),
+    (DrainStreamOperator, [(DeploymentChoice, ""), (DrainTerms, ""), (Expiry, "")]),
+    (SnapshotStreamOperator, [(SnapshotTerms, ""), (Expiry, "")]),
+    (RetireStreamOperator, [(RetireTerms, "")]),
+    (ExportStateOperator, [(ExportTerms, ""), (ReadingTerms, "")]),
+    (VerifySnapshotOperator, [(ReadingTerms, "verify"), (VerifyTerms, "")]),
 ]
 BY_HAND = {
-    "DrainStreamOperator": {"mode", "rehearse", "allow_state_loss"},  # of the order of a drain
-    "MirrorSnapshotsOperator": {"mirrors"},  # in place of those of the version
+    "ApplyStreamsOperator": {"wave"},  # the wave itself
+    "CompletePartitionsOperator": {"query_name"},  # whose partitions are complete
+    "CompletePartitionSensor": {"query_name"},
     "PinSnapshotOperator": {"snapshot_id"},  # the snapshot that it is about
-    "VerifySnapshotOperator": {"snapshot_id"},
     "SnapshotReadySensor": {"snapshot_id"},
-    "ReadingOperator": {"snapshot_id", "master", "conf", "packages"},  # of the driver that reads
-    "ApplyStreamsOperator": {"healthy_for_seconds"},  # of the waves
+    "StreamStateSensor": {"deployment_id"},  # by default the current one when the DAG run began
     "StreamHealthSensor": {"caught_up"},  # what it waits for
+    "ReadingOperator": {"deadline_seconds"},  # of its subclasses
 }
 """Parameters that have the name of a term, and mean another thing."""
 TERMS = "airflow_streamstate/protocol/terms"
@@ -283,9 +342,10 @@ def test_no_operator_types_a_term_by_hand() -> None:
     known = {
         one.name_on("operators")
         for cls in (Version, StartTerms, StreamTerms, LiteralSecretTerms, UpgradeTerms, RollbackTerms, StateRewrite,
-                    RestartPolicy, AlertRules, RetentionPolicy, AgentSettings)
+                    RestartPolicy, AlertRules, RetentionPolicy, AgentSettings, *ORDER_TERMS)
         for one in fields_of(terms_of(cls))
     }  # fmt: skip
+    known -= {"timeout_seconds"}  # every task has it
     for made in airflow_classes():
         if "__init__" in vars(made) and not made.__name__.endswith(("Hook", "Trigger", "Notifier")):
             own = known & set(inspect.signature(made.__init__).parameters)

@@ -24,7 +24,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.protocol.commands import DrainTerms
+from airflow_streamstate.protocol.terms.order import DrainTerms
 from airflow_streamstate.protocol.terms.start import StartMode
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 from support.faulty_store import SimulatedCrash

@@ -111,7 +111,7 @@ def applied_from_files(on: Stage) -> None:
     on.declare(f"id: {STREAM}\napplication: v1.py\nlabels: {{tier: canary}}\nrestart: {{on_failure: restart}}\n")
     files = on.folder / "streams"
     on.shell("validate", files)
-    on.shell("diff", files, "--no-plan")
+    on.shell("diff", files, "--no-rehearsal")
     on.shell("apply", files)
     on.shell("apply", files)
     on.grow()

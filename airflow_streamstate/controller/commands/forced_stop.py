@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Orders
@@ -40,14 +39,13 @@ from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.ids import launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.terms.order import OnStopDeadline
 from airflow_streamstate.protocol.terms.version import digest_of
 
 log = logging.getLogger(__name__)
 KILL_GRACE_SECONDS = 10.0
 """How long the processes of a driver may take to end by themselves after the deadline."""
 TRIES = 5
-OnDeadline = Literal["fail", "kill"]
-ON_DEADLINE: tuple[OnDeadline, ...] = get_args(OnDeadline)
 WITHDRAW_TRIES = 3
 """An order that still exists after these is past its deadline, so no driver begins it."""
 
@@ -278,7 +276,7 @@ class ForcedStops:
         stream_id: str,
         *,
         deadline_seconds: float,
-        on_deadline: OnDeadline = "fail",
+        on_deadline: OnStopDeadline = "fail",
         deployment_id: str | None = None,
         request_id: str,
         reason: str = "",
@@ -305,7 +303,7 @@ class ForcedStops:
         stream_id: str,
         *,
         deadline_seconds: float,
-        on_deadline: OnDeadline = "fail",
+        on_deadline: OnStopDeadline = "fail",
         deployment_id: str | None = None,
         request_id: str | None = None,
         reason: str = "",
@@ -412,7 +410,7 @@ class ForcedStops:
         ).come_to()
 
 
-def _expiry(deadline_seconds: float, on_deadline: OnDeadline) -> float | None:
+def _expiry(deadline_seconds: float, on_deadline: OnStopDeadline) -> float | None:
     """An order that is to be withdrawn expires at the deadline: the controller may have died by then."""
     return deadline_seconds if on_deadline == "fail" else None
 

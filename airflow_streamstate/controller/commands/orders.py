@@ -24,15 +24,14 @@ from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.protocol.commands import (
-    DEFAULT_TERMS,
     CancelRequest,
     Command,
     DrainNotification,
-    DrainTerms,
     SnapshotRequest,
     StopRequest,
 )
 from airflow_streamstate.protocol.events import Draining
+from airflow_streamstate.protocol.terms.order import DEFAULT_DRAIN, DrainTerms
 from airflow_streamstate.protocol.terms.version import digest_of
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, version_for
 
@@ -115,7 +114,7 @@ class Orders:
         request_id: str,
         reason: str,
         expires_in_seconds: float | None,
-        terms: DrainTerms = DEFAULT_TERMS,
+        terms: DrainTerms = DEFAULT_DRAIN,
         upgrade_id: str | None = None,
         is_forced: bool = False,
     ) -> CommandView:
@@ -191,9 +190,9 @@ class Orders:
     ) -> Command:
         now = self._context.clock.now()
         deadline_at = None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds)
-        within_seconds = terms.batches_within_seconds
+        within_seconds = terms.batches_deadline_seconds
         batches_by_at = None if within_seconds is None else now + timedelta(seconds=within_seconds)
-        if terms.on_deadline == "fail":
+        if terms.on_batches_deadline == "fail":
             deadline_at = deadline_at or batches_by_at  # a drain that is called off then is not begun after it, either
         head = (command_id, seen.stream_id, seen.deployment_id, now, deadline_at, self._context.requested_by, reason)
         if verb == "drain":
@@ -203,8 +202,8 @@ class Orders:
                 rehearse=terms.rehearse,
                 allow_state_loss=terms.allow_state_loss,
                 batches_by_at=batches_by_at,
-                on_deadline=terms.on_deadline,
-                flush_within_seconds=terms.flush_within_seconds,
+                on_deadline=terms.on_batches_deadline,
+                flush_within_seconds=terms.flush_deadline_seconds,
                 on_flush_deadline=terms.on_flush_deadline,
                 leave_queries=terms.leave_queries,
             )

@@ -32,9 +32,10 @@ from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, VersionConflictError
 from airflow_streamstate.protocol.codec import fields_json
-from airflow_streamstate.protocol.commands import DEFAULT_SNAPSHOT_TERMS, SnapshotRequest, SnapshotTerms
+from airflow_streamstate.protocol.commands import SnapshotRequest
 from airflow_streamstate.protocol.events import Ignored, SnapshotReady
 from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
+from airflow_streamstate.protocol.terms.order import DEFAULT_SNAPSHOT, SnapshotTerms
 from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS, digest_of
 from airflow_streamstate.snapshot.placing import no_snapshots
 from airflow_streamstate.snapshot.requested import requested_snapshot
@@ -191,13 +192,12 @@ class SnapshotRequests:
         stream_id: str,
         *,
         request_id: str,
-        terms: SnapshotTerms = DEFAULT_SNAPSHOT_TERMS,
+        terms: SnapshotTerms = DEFAULT_SNAPSHOT,
         reason: str = "",
         expires_in_seconds: float | None = None,
     ) -> CommandView:
         """As ``Controller.snapshot``."""
         control = self._context.home.control(stream_id)
-        _check_terms(terms)
         digest = _digest(terms)
         record = control.request(request_id)
         if record is not None:
@@ -341,7 +341,7 @@ class SnapshotRequests:
         )
 
     def _request_in(self, record: RequestRecord) -> SnapshotWish:
-        return record.snapshot or self._request_now(DEFAULT_SNAPSHOT_TERMS, "", None)
+        return record.snapshot or self._request_now(DEFAULT_SNAPSHOT, "", None)
 
     def _need_record(self, control: StreamControl, request_id: str) -> RequestRecord:
         record = control.request(request_id)
@@ -353,21 +353,6 @@ class SnapshotRequests:
                 next_step=f"`streamstate snapshot create {control.stream_id} --request-id {request_id}` asks for one.",
             )
         return record
-
-
-def _check_terms(terms: SnapshotTerms) -> None:
-    if terms.requested_at is not None and terms.requested_at.tzinfo is None:
-        raise InvalidRequestError(
-            "requested_at has no time zone",
-            requested_at=terms.requested_at.isoformat(),
-            next_step="Give it with one, as 2026-03-01T10:05:00Z.",
-        )
-    if terms.ttl_seconds is not None and not 0 < terms.ttl_seconds < float("inf"):
-        raise InvalidRequestError(
-            "a time to live is a positive number of seconds",
-            ttl_seconds=str(terms.ttl_seconds),
-            next_step="Give a number of seconds above 0.",
-        )
 
 
 def _digest(terms: SnapshotTerms) -> str:

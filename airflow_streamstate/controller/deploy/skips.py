@@ -24,6 +24,7 @@ from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestE
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.terms.order import SkipTerms
 from airflow_streamstate.protocol.terms.version import digest_of
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 
@@ -35,18 +36,14 @@ class SkipOrder:
     """An order to skip one batch.
 
     Attributes:
-        batch_id: the batch, planned and not committed.
+        terms: the batch, planned and not committed; without a query it is the only one with that batch planned.
         reason: recorded with the gap.
-        query_name: None for the only query that has that batch planned.
-        accepts_written: output of the batch that the sink holds already may stay.
         assume_dead: treat a driver of unknown state as ended.
     """
 
     stream_id: str
-    batch_id: int
+    terms: SkipTerms
     reason: str
-    query_name: str | None = None
-    accepts_written: bool = False
     assume_dead: bool = False
 
     def __post_init__(self) -> None:
@@ -110,8 +107,7 @@ class Skips:
         request_id = request_id_or_new(request_id, self._context.clock)
         control = self._context.home.control(order.stream_id)
         command_id = str(uuid.uuid5(_NAMESPACE, f"{order.stream_id}/{request_id}"))
-        asked = {"batch_id": order.batch_id, "query_name": order.query_name, "accepts_written": order.accepts_written}
-        digest = digest_of({"verb": "skip", **asked})
+        digest = digest_of({"verb": "skip", **vars(order.terms)})
         record = control.request(request_id)
         seen = self._context.observer.observe(order.stream_id, None if record is None else record.deployment_id)
         is_ordered = False
@@ -157,8 +153,8 @@ class Skips:
             requested_by=self._context.requested_by,
             reason=order.reason,
             query_name=view.query_name,
-            batch_id=order.batch_id,
-            accepts_written=order.accepts_written,
+            batch_id=order.terms.batch_id,
+            accepts_written=order.terms.accept_written_rows,
         )
         journal = control.journal(seen.deployment_id)
         number, key = journal.write_command(command, NEWEST_PROTOCOL)
@@ -242,16 +238,16 @@ class Skips:
             raise decision.error
 
     def _look(self, seen: Observation, order: SkipOrder, command_id: str | None) -> SkipView:
-        checkpoints = built_checkpoints(self._context.home, seen)
-        if order.query_name is not None:
-            checkpoints = {name: each for name, each in checkpoints.items() if name == order.query_name}
+        checkpoints, batch_id = built_checkpoints(self._context.home, seen), order.terms.batch_id
+        if order.terms.query_name is not None:
+            checkpoints = {name: each for name, each in checkpoints.items() if name == order.terms.query_name}
         positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
         # The driver may have committed the skip and died before its event: the next attempt only reports it.
         untold = {one.query_name for one, _ in begun_skips(seen.commands) if one.command_id == command_id}
         names = [
             name
             for name, position in positions.items()
-            if position.planned_id == order.batch_id or (name in untold and position.batch_id == order.batch_id)
+            if position.planned_id == batch_id or (name in untold and position.batch_id == batch_id)
         ]
         if len(names) != 1:
             planned = {
@@ -264,13 +260,13 @@ class Skips:
                 else "several queries have this batch planned",
                 stream_id=seen.stream_id,
                 deployment_id=seen.deployment_id,
-                query_name=order.query_name,
-                batch_id=order.batch_id,
+                query_name=order.terms.query_name,
+                batch_id=order.terms.batch_id,
                 planned=planned,
                 next_step="Only the batch that the next start would run first can be skipped; --query says whose.",
             )
-        moves = _moves(seen, names[0], checkpoints[names[0]], order.batch_id)
-        return SkipView(seen.stream_id, seen.deployment_id, names[0], order.batch_id, moves)
+        moves = _moves(seen, names[0], checkpoints[names[0]], order.terms.batch_id)
+        return SkipView(seen.stream_id, seen.deployment_id, names[0], order.terms.batch_id, moves)
 
 
 def _view(seen: Observation, command_id: str, outcome: Outcome | None = None) -> CommandView:

@@ -3,53 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
-from airflow_streamstate.protocol.readings import LOCAL_MASTER
+from airflow_streamstate.protocol.terms.reading import ExportFormat, ReadingTerms
 from airflow_streamstate.snapshot.data import query_of
-from airflow_streamstate.snapshot.state_order import ExportFormat, parse_exactly
+from airflow_streamstate.snapshot.state_order import parse_exactly
 from airflow_streamstate.snapshot.state_sizes import operators_in
 from airflow_streamstate.store.open import local_folder
 from airflow_streamstate.store.s3a import plain_uri, s3a_uri
 
-DEADLINE_SECONDS = 600.0
 SHOWN_ROWS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingRequest:
-    """A question about the state of a stream.
+class ReadingRequest(ReadingTerms):
+    """A question about the state of a stream, with the terms of reading.
 
     Attributes:
-        snapshot_id: None for the newest one with state.
-        query_name: None for all queries.
-        since_snapshot_id: an older snapshot, from which changes are compared or exported.
+        changes_since: an older snapshot, from which changes are compared or exported.
         key: columns of the state's keys and their values: these rows are shown.
         out: a folder or URI for exported tables; None for no export.
-        format, overwrite: of the export; ``overwrite`` replaces an earlier one.
+        format, overwrite: of the export, as in ``ExportTerms``.
         limit: the rows shown of each table, at most.
-        master: of the driver that reads; independent of the deployment's.
-        conf, packages: added to those of the snapshot's deployment, and win over them.
-        deadline_seconds: then the reading is ended.
     """
 
     stream_id: str
-    snapshot_id: str | None = None
-    query_name: str | None = None
-    since_snapshot_id: str | None = None
+    changes_since: str | None = None
     key: Mapping[str, Any] | None = None
     out: str | None = None
     format: ExportFormat = "parquet"
     overwrite: bool = False
     limit: int = SHOWN_ROWS
-    master: str = LOCAL_MASTER
-    conf: Mapping[str, str] = field(default_factory=dict)
-    packages: tuple[str, ...] = ()
-    deadline_seconds: float = DEADLINE_SECONDS
 
 
 def newest_with_state(

@@ -314,7 +314,7 @@ class Readings:
     def look(self, request: ReadingRequest, on_progress: Report | None = None) -> dict[str, Any]:
         """The state of a snapshot: operators, rows, bytes, skew, variables, timers; rows by key; exports.
 
-        With ``since_snapshot_id`` only changes are exported.
+        With ``changes_since`` only changes are exported.
 
         Raises:
             StreamNotFoundError, SnapshotNotFoundError: it does not exist.
@@ -329,7 +329,7 @@ class Readings:
         wanted = self._wanted(control, request)
         facts = {"stream_id": request.stream_id, **snapshot_facts(wanted.manifest, self._clock.now())}
         answer = self._read(control, request, wanted, "state", facts, on_progress)
-        plans = recorded_plans(control, wanted.manifest.deployment_id) if request.since_snapshot_id is None else {}
+        plans = recorded_plans(control, wanted.manifest.deployment_id) if request.changes_since is None else {}
         read = answer.get("queries", {})
         queries = {
             name: query_report(query, read.get(name), plans.get(name))
@@ -339,7 +339,7 @@ class Readings:
         found = [{"query_name": name, **rows} for name, query in read.items() for rows in query["rows"]]
         return {
             **facts,
-            "since_snapshot_id": request.since_snapshot_id,
+            "since_snapshot_id": request.changes_since,
             "queries": queries,
             "key": None if request.key is None else dict(request.key),
             "found": found,
@@ -397,9 +397,9 @@ class Readings:
         else:
             manifest = control.need_manifest(request.snapshot_id)
         queries = queries_with_state(manifest, request.query_name)
-        if request.since_snapshot_id is None:
+        if request.changes_since is None:
             return _WantedReading(manifest, queries)
-        since = control.need_manifest(request.since_snapshot_id)
+        since = control.need_manifest(request.changes_since)
         check_pair(since, manifest)
         queries_with_state(since, request.query_name)
         return _WantedReading(manifest, queries, since)
@@ -447,7 +447,7 @@ class Readings:
         for deployment_id in control.deployment_ids():
             with suppress(StreamStateError):
                 kept.update(control.spec(deployment_id).version.mirrors)
-        said = {**about, "since_snapshot_id": request.since_snapshot_id, "format": request.format}
+        said = {**about, "since_snapshot_id": request.changes_since, "format": request.format}
         said.pop("age_seconds", None)
         return StateExport(export_uri(request.out, sorted(kept)), request.format, request.overwrite, said)
 

@@ -41,9 +41,9 @@ from airflow_streamstate.controller.wait.waiting import describe
 from airflow_streamstate.controller.wait.watching import redacted
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.plan.recorded import recorded_plans
-from airflow_streamstate.protocol.commands import DrainTerms
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.terms.order import DrainTerms
 from airflow_streamstate.protocol.upgrades import (
     BEFORE_THE_STOP,
     Cancellation,

@@ -24,9 +24,9 @@ from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, Strea
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.plan.moved_sources import places_of
 from airflow_streamstate.plan.recorded import recorded_plans
-from airflow_streamstate.protocol.commands import DEFAULT_TERMS, DrainTerms
 from airflow_streamstate.protocol.moved_sources import is_within
 from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
+from airflow_streamstate.protocol.terms.order import DEFAULT_DRAIN, DrainTerms
 from airflow_streamstate.protocol.terms.start import StartMode, StartTerms
 from airflow_streamstate.protocol.terms.upgrade import UpgradeMode
 from airflow_streamstate.protocol.terms.version import Version
@@ -98,7 +98,7 @@ class Tools:
         self._verbs = verbs
 
     def order(
-        self, verb: EndingVerb, deployment_id: str, what: str, reason: str, terms: DrainTerms = DEFAULT_TERMS
+        self, verb: EndingVerb, deployment_id: str, what: str, reason: str, terms: DrainTerms = DEFAULT_DRAIN
     ) -> CommandView:
         """Order the end of a deployment; ``what`` as in ``request_id``. Raises as ``Orders.order``."""
         return self._verbs.orders.order(

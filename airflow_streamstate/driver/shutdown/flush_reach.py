@@ -12,7 +12,8 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.plan.model import QueryPlan, StateOperator
-from airflow_streamstate.protocol.commands import DrainMode, DrainNotification
+from airflow_streamstate.protocol.commands import DrainNotification
+from airflow_streamstate.protocol.terms.order import DrainMode
 
 NO_WATERMARK = "the query has no watermark that could pass it"
 NOT_REACHED = "no watermark reaches it: it has no event time, or no timeout"

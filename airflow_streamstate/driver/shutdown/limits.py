@@ -13,8 +13,9 @@ from airflow_streamstate.driver.attempt.cancelling import describe_cancelled, ho
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, OnDrainDeadline
+from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification
 from airflow_streamstate.protocol.events import DrainFailure, Draining, Rejected
+from airflow_streamstate.protocol.terms.order import OnDrainDeadline
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.shutdown.gathering import are_all_started, never_started, unstarted
-from airflow_streamstate.protocol.commands import BY_THE_DRIVER, DEFAULT_TERMS, Command, DrainNotification
+from airflow_streamstate.protocol.commands import BY_THE_DRIVER, Command, DrainNotification
+from airflow_streamstate.protocol.terms.order import DEFAULT_DRAIN
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 
 LOOK_SECONDS = 1.0
@@ -90,7 +91,7 @@ class SelfDrain:
             None,
             BY_THE_DRIVER,
             reason,
-            rehearse=DEFAULT_TERMS.rehearse,
+            rehearse=DEFAULT_DRAIN.rehearse,
             leave_queries=tuple(never_started(attempt)),
         )
         try:

@@ -32,7 +32,7 @@ class TakeoverTerms:
         300.0,
         help="seconds until the rehearsal must have ended",
         heading=_REHEARSAL,
-        verbs=(*_EVERY_VERB, "compare"),
+        verbs=_EVERY_VERB,
     )
     healthy_batches: int = term(
         3,
@@ -77,7 +77,6 @@ class RehearsalTerms:
         " else only compare the plans. The script runs once in both, with `STREAMSTATE_REHEARSAL=1` in its environment",
         flag="--rehearse/--no-rehearsal",
         heading=_REHEARSAL,
-        verbs=("compare",),
     )
     rehearse_batches: int = term(
         1,

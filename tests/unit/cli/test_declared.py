@@ -132,7 +132,7 @@ def test_a_version_that_never_ran_is_not_tried_again_by_itself(desk: Desk) -> No
     difference = diffed(folder)[STREAM]
     assert (difference["kind"], difference["step"]) == ("refused", "refused")
     compared = desk.base / "compared.json"
-    compared.write_text(shell("diff", folder, "--json", "--no-plan").out)
+    compared.write_text(shell("diff", folder, "--json", "--no-rehearsal").out)
     answer, found = applied(folder)
     assert (answer.status, found[STREAM]["result"], found["trains"]["result"]) == (1, "failed", "unchanged")
     assert "--again tries it again: ValueError: boom" in found[STREAM]["reason"]
@@ -301,14 +301,14 @@ def test_a_change_that_was_not_compared_is_refused(desk: Desk) -> None:
     for name in (STREAM, "trains"):
         declare(desk, name, "proves", conf={"spark.x": "1"})
     compared = desk.base / "compared.json"
-    compared.write_text(shell("diff", folder, "--json", "--no-plan").out)
+    compared.write_text(shell("diff", folder, "--json", "--no-rehearsal").out)
     declare(desk, STREAM, "proves", conf={"spark.x": "2"})
     answer, found = applied(folder, "--compared", compared)
     assert (answer.status, found[STREAM]["result"], found["trains"]["result"]) == (4, "refused", "done")
     assert "compare it again" in found[STREAM]["reason"]
     assert shell("status", STREAM, "--json").json["deployment_id"] == "d-0001"
     declare(desk, "trains", "proves", conf={"spark.x": "3"})
-    compared.write_text(shell("diff", folder, "--json", "--no-plan").out)
+    compared.write_text(shell("diff", folder, "--json", "--no-rehearsal").out)
     by_hand = ("upgrade", "trains", "--conf", "spark.x=2", "--no-warm", "--json", "--healthy-batches", 1)
     assert shell(*by_hand).status == 0
     found = applied(folder, "--compared", compared)[1]
@@ -428,7 +428,7 @@ def test_what_is_secret_in_the_home_is_in_no_difference_and_no_file(desk: Desk) 
     secrets = ("--conf", "spark.db.password=hunter2", "--env", "API_TOKEN=hunter3", "--allow-literal-secrets")
     words = (*secrets, "--timeout", 60, "--", "--password", "hunter4", "--token=hunter5", "http://u:hunter6@host/x")
     assert shell("deploy", STREAM, "--app", job, "--master", "local[1]", *words).status == 0
-    differing = shell("diff", declare(desk, STREAM, "proves"), "--no-plan")
+    differing = shell("diff", declare(desk, STREAM, "proves"), "--no-rehearsal")
     assert "conf.spark.db.password" in differing.out
     exported = shell("export", STREAM, desk.base / "exported")
     assert exported.status == 0
@@ -598,7 +598,7 @@ def test_diff_says_the_verdict_of_the_plan(running: Desk) -> None:
     answer = shell("diff", folder, "--json")
     (found,) = answer.json["streams"]
     assert (answer.status, found["kind"], found["verdict"]) == (1, "refused", "needs-drain")
-    assert diffed(folder, "--no-plan")[STREAM]["step"] == "upgrade"
+    assert diffed(folder, "--no-rehearsal")[STREAM]["step"] == "upgrade"
     assert state() == "running"
 
 

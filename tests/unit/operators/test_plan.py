@@ -322,4 +322,4 @@ def test_a_replay_that_cannot_be_is_refused_when_the_dag_is_parsed(more: dict[st
     task.replay_batches = more.get("replay_batches", 0)
     task.fail_on_changed_rows = more.get("fail_on_changed_rows", False)
     with pytest.raises(InvalidRequestError, match=said):
-        task.replayed()
+        task.plan_terms()

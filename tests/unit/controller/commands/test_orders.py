@@ -16,10 +16,11 @@ from airflow_streamstate.errors import (
     UnavailableError,
     UnsupportedVersionError,
 )
-from airflow_streamstate.protocol.commands import DrainNotification, DrainTerms, SnapshotRequest, StopRequest
+from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import Drained, Draining, Failed, Finished, Stopped
 from airflow_streamstate.protocol.records import Claim
+from airflow_streamstate.protocol.terms.order import DrainTerms
 from support.sim_stage import STREAM, Stage
 
 
@@ -209,8 +210,8 @@ def test_an_agent_of_another_release_gets_its_own_protocol_or_nothing(stage: Sta
 def test_the_limits_of_a_drain_are_written_with_it(stage: Stage) -> None:
     """Its deadlines as moments and times; a drain that is called off at one is not begun after it (Law 6)."""
     stage.deploy()
-    stage.controller.drain(STREAM, terms=DrainTerms(batches_within_seconds=60, flush_within_seconds=30))
-    stage.controller.drain(STREAM, terms=DrainTerms(batches_within_seconds=60, on_deadline="kill"))
+    stage.controller.drain(STREAM, terms=DrainTerms(batches_deadline_seconds=60, flush_deadline_seconds=30))
+    stage.controller.drain(STREAM, terms=DrainTerms(batches_deadline_seconds=60, on_batches_deadline="kill"))
     fails, kills = commands(stage)
     assert (fails.batches_by_at - fails.requested_at).total_seconds() == 60
     assert (fails.deadline_at, fails.flush_within_seconds) == (fails.batches_by_at, 30)
@@ -220,9 +221,9 @@ def test_the_limits_of_a_drain_are_written_with_it(stage: Stage) -> None:
 def test_another_deadline_under_the_same_request_id_is_another_request(stage: Stage) -> None:
     """The same id is the same order, word for word (Law 2)."""
     stage.deploy()
-    stage.controller.drain(STREAM, request_id="r-1", terms=DrainTerms(batches_within_seconds=60))
+    stage.controller.drain(STREAM, request_id="r-1", terms=DrainTerms(batches_deadline_seconds=60))
     with pytest.raises(ConflictError):
-        stage.controller.drain(STREAM, request_id="r-1", terms=DrainTerms(batches_within_seconds=61))
+        stage.controller.drain(STREAM, request_id="r-1", terms=DrainTerms(batches_deadline_seconds=61))
 
 
 def test_there_must_be_a_drain_to_take_back(stage: Stage) -> None:

@@ -21,13 +21,14 @@ from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.events import Accepted, Failed
 from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.terms.order import SkipTerms
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.checkpoints import HookedStore, commit_batch, plan_batch
 from support.examples import example
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
-ORDER = SkipOrder(STREAM, 4, "a bad row")
+ORDER = SkipOrder(STREAM, SkipTerms(4), "a bad row")
 MOVE = SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 1, 0, "files")
 
 
@@ -71,7 +72,7 @@ def test_the_order_is_recorded_before_the_attempt_that_does_it_starts(stage: Sta
     assert len(stage.control.journal("d-0001").commands()) == 1
     assert len(said) == 1
     with pytest.raises(ConflictError, match="used for something else"):
-        stage.controller.skips.skip(SkipOrder(STREAM, 5, "another"), "r-1")
+        stage.controller.skips.skip(SkipOrder(STREAM, SkipTerms(5), "another"), "r-1")
 
 
 @pytest.mark.parametrize("fault", KILL_POINTS)
@@ -139,7 +140,7 @@ def test_of_two_skips_of_one_batch_at_once_the_second_is_withdrawn(stage: Stage)
     """The refused one leaves no order that an attempt could carry out, and is refused again when repeated. (Law 2)"""
     failed(stage)
     fields = {"deployment_id": "d-0001", "query_name": "counts", "batch_id": 4, "reason": "of another"}
-    journal, second = stage.control.journal("d-0001"), SkipOrder(STREAM, 4, "mine", accepts_written=True)
+    journal, second = stage.control.journal("d-0001"), SkipOrder(STREAM, SkipTerms(4, accept_written_rows=True), "mine")
 
     def first(_view: SkipView) -> None:
         journal.write_command(replace(example(SkipRequest), **fields), NEWEST_PROTOCOL)
@@ -237,12 +238,12 @@ def test_what_is_not_planned_is_refused_with_what_is(stage: Stage) -> None:
     """Nothing is recorded, and nothing is started."""
     failed(stage)
     with pytest.raises(InvalidRequestError, match="no query has this batch planned") as refused:
-        stage.controller.skips.skip(SkipOrder(STREAM, 3, "x"))
+        stage.controller.skips.skip(SkipOrder(STREAM, SkipTerms(3), "x"))
     assert refused.value.context["planned"] == {"counts": "batch 4"}
     with pytest.raises(InvalidRequestError, match="no query has this batch planned"):
-        stage.controller.skips.skip(SkipOrder(STREAM, 4, "x", query_name="other"))
+        stage.controller.skips.skip(SkipOrder(STREAM, SkipTerms(4, "other"), "x"))
     with pytest.raises(InvalidRequestError, match="needs a reason"):
-        SkipOrder(STREAM, 4, " ")
+        SkipOrder(STREAM, SkipTerms(4), " ")
     assert stage.seen().attempt == 1
 
 
@@ -251,7 +252,7 @@ def test_which_query_is_said_where_several_have_it(stage: Stage) -> None:
     failed(stage, "counts", "other")
     with pytest.raises(InvalidRequestError, match="several queries have this batch planned"):
         stage.controller.skips.look(ORDER)
-    assert stage.controller.skips.look(SkipOrder(STREAM, 4, "x", "other")).query_name == "other"
+    assert stage.controller.skips.look(SkipOrder(STREAM, SkipTerms(4, "other"), "x")).query_name == "other"
 
 
 def test_a_stream_that_runs_is_not_touched(running: Stage) -> None:

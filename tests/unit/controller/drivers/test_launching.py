@@ -25,6 +25,7 @@ from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.signing import SigningKeys
+from airflow_streamstate.protocol.terms.order import SkipTerms
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.options import (
@@ -100,7 +101,7 @@ def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage, verb: str, kind
     acts: dict[str, Callable[[], object]] = {
         "resume": lambda: stage.controller.resume(STREAM, request_id="r-1"),
         "drain": lambda: stage.controller.drain(STREAM, request_id="r-1"),
-        "skip": lambda: stage.controller.skips.skip(SkipOrder(STREAM, 4, "a bad row"), "r-1"),
+        "skip": lambda: stage.controller.skips.skip(SkipOrder(STREAM, SkipTerms(4), "a bad row"), "r-1"),
         "deploy": lambda: stage.deploy(script, py_files=(module,), request_id="r-1"),
     }
     artifact = stage.spec().version.application if kind == "application" else stage.spec().version.py_files[0]

@@ -111,15 +111,13 @@ def test_of_a_snapshot_with_positions_only_nothing_is_loaded(shop: Shop, monkeyp
 
 def test_two_snapshots_are_compared_and_changes_exported(shop: Shop) -> None:
     """Each on a fork of its own."""
-    found = shop.controller.readings.diff(
-        ReadingRequest(stream_id=STREAM, snapshot_id=LATER, since_snapshot_id=SNAPSHOT)
-    )
+    found = shop.controller.readings.diff(ReadingRequest(stream_id=STREAM, snapshot_id=LATER, changes_since=SNAPSHOT))
     assert (found["before"]["snapshot_id"], found["after"]["snapshot_id"]) == (SNAPSHOT, LATER)
     assert found["queries"][QUERY]["tables"][0]["gone"] == 2
-    changes = shop.look(since_snapshot_id=SNAPSHOT, out=str(shop.base / "out"))
+    changes = shop.look(changes_since=SNAPSHOT, out=str(shop.base / "out"))
     assert (changes["queries"], changes["export"]["tables"][0]["deletes"]) == ({}, 2)
     with pytest.raises(InvalidRequestError, match="compared with itself"):
-        shop.look(since_snapshot_id=LATER, out=str(shop.base / "out"))
+        shop.look(changes_since=LATER, out=str(shop.base / "out"))
 
 
 @pytest.mark.parametrize(

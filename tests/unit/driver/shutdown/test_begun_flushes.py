@@ -8,9 +8,10 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.driver.shutdown.begun_flushes import begun_flushes, refuse_pending_flush
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, OnDrainDeadline, StopRequest
+from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Rejected, Stopped
 from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.terms.order import OnDrainDeadline
 from support.simulated_driver import (
     STREAM,
     SimulatedDriver,
@@ -163,7 +164,7 @@ def test_the_deadline_of_a_later_drain_calls_no_flush_off_that_lies_begun(on_dea
     """There is no state to run on with, or to keep: it only goes forward (Law 14)."""
     stream, plan = with_a_flush_that_failed()
     attempt = stream.next_attempt(attempt_mode="drain")
-    stream.order(DrainNotification, attempt=attempt, batches_within_seconds=2.0, on_deadline=on_deadline)
+    stream.order(DrainNotification, attempt=attempt, batches_deadline_seconds=2.0, on_deadline=on_deadline)
 
     def script(driver: SimulatedDriver) -> None:
         stream.clock.sleep(5.0)

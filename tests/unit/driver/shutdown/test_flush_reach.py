@@ -14,8 +14,9 @@ from airflow_streamstate.driver.shutdown.flush_reach import (
 )
 from airflow_streamstate.plan.model import StateOperator, StateVariable
 from airflow_streamstate.plan.recorded import recorded_plans
-from airflow_streamstate.protocol.commands import DrainMode, DrainNotification, StopRequest
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
+from airflow_streamstate.protocol.terms.order import DrainMode
 from support.built_plans import operator, plan, processor
 from support.scripted_rehearsal import keep_plan
 from support.simulated_driver import SimulatedDriver, ended_by, make_plan
