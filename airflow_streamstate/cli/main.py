@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import click
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import runs_script, show_version
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.verbs import SECTIONS, Verbs
+from airflow_streamstate.cli.verbs import ORDERED, SECTIONS, Verbs, entry_of
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,
@@ -60,40 +60,15 @@ def name_full_disks(error: StreamStateError, open_home: Callable[[], Home]) -> N
             error.next_step = f"{full_disk_words(folders)} {error.next_step}".strip()
 
 
-# The error of an interrupted verb: message, next step.
-_ORDERED = ("interrupted; a recorded order goes on", "`streamstate status {stream}` shows its state.")
-_LOOKED = ("interrupted; nothing was changed", "")
-_AGAIN = ("interrupted; what was done stays", "Run the same command again to continue.")
-_UPGRADED = (
-    "interrupted; an upgrade or rollback that was begun stays under way",
-    "`streamstate status {stream}` names it, `streamstate continue {stream}` continues it.",
-)
-_WORDS: Mapping[str, tuple[str, str]] = {
-    "adopt": (
-        "interrupted; unless the running query was adopted, its barrier was taken back",
-        "Run the same command again to adopt it; `streamstate adopt {stream} --give-up` makes sure that it is free.",
-    ),
-    "plan": ("interrupted; the rehearsal was ended, and the stream was not touched", ""),
-    "replay": ("interrupted; the replay was ended, and the stream was not touched", ""),
-    **dict.fromkeys(("upgrade", "rescale", "restart", "rollback", "continue", "approve", "reject"), _UPGRADED),
-    **dict.fromkeys(("status", "list", "events", "logs", "audit", "validate", "diff", "home doctor"), _LOOKED),
-    **dict.fromkeys((f"snapshot {verb}" for verb in ("list", "inspect", "verify", "diff")), _LOOKED),
-    **dict.fromkeys((f"snapshot {verb}" for verb in ("retention", "prune", "pin", "unpin", "export")), _AGAIN),
-    **dict.fromkeys(
-        ("home mirror", "home restore", "home sign", "retire", "policy", "alerts", "label", "watch", "apply", "export"),
-        _AGAIN,
-    ),
-}
-
-
 def interrupted(verb: str, stream_id: str) -> dict[str, object]:
     """The error of an interrupted command, as ``{type, message, context, next_step}``; "" for what was not parsed."""
-    message, next_step = _WORDS.get(verb, _ORDERED)
+    entry = entry_of(verb)
+    left = ORDERED if entry is None else entry.interrupted
     return {
         "type": "Interrupted",
-        "message": message,
+        "message": f"interrupted; {left.message}",
         "context": {"stream_id": stream_id} if stream_id else {},
-        "next_step": next_step.format(stream=stream_id or "STREAM"),
+        "next_step": left.next_step.format(stream=stream_id or "STREAM"),
     }
 
 

@@ -116,7 +116,7 @@ def kill(session: ShellSession, /, stream_id: str, grace_seconds: float) -> None
 
 @click.command(cls=OrderVerb, waits_until="the batch is skipped")
 @stream_argument
-@term_options(SkipTerms)
+@term_options(SkipTerms, needs_required=True)
 @option("--show", is_flag=True, help="Only show what would be skipped.")
 @term_options(StartTerms, "skip")
 @pass_session

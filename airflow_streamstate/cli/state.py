@@ -173,7 +173,7 @@ def inspect(session: ShellSession, /, stream_id: str, key_text: str | None, limi
 
 @click.command(cls=Verb)
 @stream_argument
-@term_options(ExportTerms)
+@term_options(ExportTerms, needs_required=True)
 @option("--key", "key_text", metavar="JSON", help="Only write rows whose key has these columns and values.")
 @term_options(ReadingTerms)
 @_limit_option

@@ -24,7 +24,13 @@ _REPEATED = ("texts", "mapping", "paths")
 
 
 def term_options(
-    cls: type, verb: str = "", *, stays: bool = False, heading: str | None = None, has_all: bool = False
+    cls: type,
+    verb: str = "",
+    *,
+    stays: bool = False,
+    heading: str | None = None,
+    has_all: bool = False,
+    needs_required: bool = False,
 ) -> Callable[[Callback], Callback]:
     """An option for each term of a class that the shell has; of a part one for each of its terms, without a default.
 
@@ -33,11 +39,18 @@ def term_options(
         stays: what is not given stays as it is, so no option has a default; the help names that of a new stream.
         heading: of all of them in the help, in place of the declared ones.
         has_all: also for those that are otherwise values of the option of their part.
+        needs_required: click refuses a command without a term that is required; else the verb says what is missing.
     """
     several = terms_of(cls, verb)
     if not has_all:
         several = tuple(one for one in several if one.declared.in_shell is True)
-    return options(*(each for one in several for each in _options(one, _Wanted(stays=stays, heading=heading))))
+    return options(
+        *(
+            each
+            for one in several
+            for each in _options(one, _Wanted(stays=stays, heading=heading, needs_required=needs_required))
+        )
+    )
 
 
 def terms_given(cls: type[Terms], given: Mapping[str, Any], **fixed: Any) -> Terms:
@@ -86,6 +99,7 @@ class _Wanted:
     stays: bool
     heading: str | None
     of_part: bool = False
+    needs_required: bool = False
 
     def heading_of(self, one: Term) -> str:
         return one.declared.heading if self.heading is None else self.heading
@@ -109,8 +123,11 @@ def _option(one: Term, wanted: _Wanted) -> Callable[[Any], Any]:
     attributes: dict[str, Any] = {
         "heading": wanted.heading_of(one),
         "help": f"{_sentences(one, stays=wanted.stays)}{_form_of(one)}",
-        "default": one.default if has_default and one.default != "" else None,
     }
+    if wanted.needs_required and one.is_required:
+        attributes["required"] = True
+    else:
+        attributes["default"] = one.default if has_default and one.default != "" else None
     if one.kind == "flag":
         attributes["default"] = one.default if has_default or not _has_two_forms(one) else None
         return option(one.flag, one.name_on("shell"), is_flag=True, **attributes)

@@ -18,84 +18,109 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
 
 @dataclass(frozen=True)
+class Interrupted:
+    """What Ctrl-C leaves: after ``interrupted;``, and the next step, in which ``{stream}`` is the stream."""
+
+    message: str
+    next_step: str = ""
+
+
+ORDERED = Interrupted("a recorded order goes on", "`streamstate status {stream}` shows its state.")
+LOOKED = Interrupted("nothing was changed")
+AGAIN = Interrupted("what was done stays", "Run the same command again to continue.")
+UPGRADED = Interrupted(
+    "an upgrade or rollback that was begun stays under way",
+    "`streamstate status {stream}` names it, `streamstate continue {stream}` continues it.",
+)
+ADOPTED = Interrupted(
+    "unless the running query was adopted, its barrier was taken back",
+    "Run the same command again to adopt it; `streamstate adopt {stream} --give-up` makes sure that it is free.",
+)
+REHEARSED = Interrupted("the rehearsal was ended, and the stream was not touched")
+REPLAYED = Interrupted("the replay was ended, and the stream was not touched")
+
+
+@dataclass(frozen=True)
 class Entry:
     """One verb, or a group of them.
 
     Attributes:
         help: one line.
         module, name: of its command; "" for a group.
+        interrupted: what Ctrl-C leaves.
         verbs: of a group, by name.
     """
 
     help: str
     module: str = ""
     name: str = ""
+    interrupted: Interrupted = ORDERED
     verbs: Mapping[str, Entry] = field(default_factory=dict)
 
 
 SNAPSHOT_VERBS = {
     "create": Entry("Keep a committed batch of every query of a running stream.", "snapshots", "create"),
-    "list": Entry("The complete snapshots of a stream.", "snapshots", "list_"),
-    "inspect": Entry("Show the state in a snapshot.", "state", "inspect"),
-    "verify": Entry("Read every byte of a snapshot, and name what is wrong.", "snapshots", "verify"),
-    "pin": Entry("Protect a snapshot from pruning.", "retention", "pin"),
-    "unpin": Entry("Allow the pruning of a snapshot again.", "retention", "unpin"),
-    "export": Entry("Write the state in a snapshot as tables.", "state", "export"),
-    "diff": Entry("Compare the state in two snapshots.", "state", "diff"),
-    "retention": Entry("Show or change which snapshots of a stream stay.", "retention", "retention"),
-    "prune": Entry("Remove snapshots that are no longer needed, and leftovers.", "retention", "prune"),
+    "list": Entry("The complete snapshots of a stream.", "snapshots", "list_", LOOKED),
+    "inspect": Entry("Show the state in a snapshot.", "state", "inspect", LOOKED),
+    "verify": Entry("Read every byte of a snapshot, and name what is wrong.", "snapshots", "verify", LOOKED),
+    "pin": Entry("Protect a snapshot from pruning.", "retention", "pin", AGAIN),
+    "unpin": Entry("Allow the pruning of a snapshot again.", "retention", "unpin", AGAIN),
+    "export": Entry("Write the state in a snapshot as tables.", "state", "export", AGAIN),
+    "diff": Entry("Compare the state in two snapshots.", "state", "diff", LOOKED),
+    "retention": Entry("Show or change which snapshots of a stream stay.", "retention", "retention", AGAIN),
+    "prune": Entry("Remove snapshots that are no longer needed, and leftovers.", "retention", "prune", AGAIN),
 }
 HOME_VERBS = {
-    "doctor": Entry("Check this machine and the home, and say how to mend them.", "doctor", "doctor"),
-    "restore": Entry("Restore a home from mirrors.", "mirrors", "restore"),
-    "mirror": Entry("Copy a stream's snapshots to its mirrors now.", "mirrors", "mirror"),
-    "sign": Entry("Show what the signing key has not signed, and sign it.", "signing", "sign"),
+    "doctor": Entry("Check this machine and the home, and say how to mend them.", "doctor", "doctor", LOOKED),
+    "restore": Entry("Restore a home from mirrors.", "mirrors", "restore", AGAIN),
+    "mirror": Entry("Copy a stream's snapshots to its mirrors now.", "mirrors", "mirror", AGAIN),
+    "sign": Entry("Show what the signing key has not signed, and sign it.", "signing", "sign", AGAIN),
 }
 SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Start": {
         "deploy": Entry("Make a script the next version of a stream, and start it.", "start", "deploy"),
         "resume": Entry("Start the current version of a stream again.", "start", "resume"),
-        "adopt": Entry("Continue a query that ran without streamstate, as a stream.", "adopt", "adopt"),
+        "adopt": Entry("Continue a query that ran without streamstate, as a stream.", "adopt", "adopt", ADOPTED),
         "skip": Entry("Commit a batch that always fails without its rows, and continue.", "orders", "skip"),
     },
     "Restart": {
-        "watch": Entry("Watch every stream of the home; restart those that fail.", "watch", "watch"),
-        "policy": Entry("Show or change what happens when a stream fails.", "watch", "policy"),
-        "alerts": Entry("Show or change when people are told of a stream.", "watch", "alerts"),
-        "label": Entry("Show or change the owner and the labels of a stream.", "watch", "label"),
+        "watch": Entry("Watch every stream of the home; restart those that fail.", "watch", "watch", AGAIN),
+        "policy": Entry("Show or change what happens when a stream fails.", "watch", "policy", AGAIN),
+        "alerts": Entry("Show or change when people are told of a stream.", "watch", "alerts", AGAIN),
+        "label": Entry("Show or change the owner and the labels of a stream.", "watch", "label", AGAIN),
     },
     "Stop": {
         "stop": Entry("Stop after the batch in flight, and keep the state.", "orders", "stop"),
         "drain": Entry("Take no new input, flush every window and timer, and end.", "orders", "drain"),
         "kill": Entry("End the driver at once, batch in flight or not.", "orders", "kill"),
-        "retire": Entry("End a stream for good; --delete removes it.", "retention", "retire"),
+        "retire": Entry("End a stream for good; --delete removes it.", "retention", "retire", AGAIN),
     },
     "Upgrade": {
-        "plan": Entry("Say whether a change fits, before anything is stopped.", "plan", "plan"),
-        "upgrade": Entry("Change the version, rehearsed before, undone if it fails.", "upgrade", "upgrade"),
-        "rescale": Entry("Give the state of a stream another number of partitions.", "upgrade", "rescale"),
-        "restart": Entry("Hand the state over to a new driver of the same version.", "upgrade", "restart"),
-        "rollback": Entry("Go back to the version before, in the first exact way.", "upgrade", "rollback"),
+        "plan": Entry("Say whether a change fits, before anything is stopped.", "plan", "plan", REHEARSED),
+        "upgrade": Entry("Change the version, rehearsed before, undone if it fails.", "upgrade", "upgrade", UPGRADED),
+        "rescale": Entry("Give the state of a stream another number of partitions.", "upgrade", "rescale", UPGRADED),
+        "restart": Entry("Hand the state over to a new driver of the same version.", "upgrade", "restart", UPGRADED),
+        "rollback": Entry("Go back to the version before, in the first exact way.", "upgrade", "rollback", UPGRADED),
     },
     "Under way": {
-        "continue": Entry("Continue the upgrade or rollback that is under way.", "under_way", "continue_"),
-        "approve": Entry("Approve the plan of the waiting upgrade.", "under_way", "approve"),
-        "reject": Entry("Reject it: nothing is changed.", "under_way", "reject"),
+        "continue": Entry("Continue the upgrade or rollback that is under way.", "under_way", "continue_", UPGRADED),
+        "approve": Entry("Approve the plan of the waiting upgrade.", "under_way", "approve", UPGRADED),
+        "reject": Entry("Reject it: nothing is changed.", "under_way", "reject", UPGRADED),
         "cancel": Entry("Give up the upgrade, rollback or drain that is under way.", "under_way", "cancel"),
     },
     "Files": {
-        "validate": Entry("Check the files of streams, each problem with its line.", "declared", "validate"),
-        "diff": Entry("Show what apply would do with the files of streams.", "declared", "diff"),
-        "apply": Entry("Make the streams of the home as their files say.", "declared", "apply"),
-        "export": Entry("Write the file of a stream, with its code.", "declared", "export"),
+        "validate": Entry("Check the files of streams, each problem with its line.", "declared", "validate", LOOKED),
+        "diff": Entry("Show what apply would do with the files of streams.", "declared", "diff", LOOKED),
+        "apply": Entry("Make the streams of the home as their files say.", "declared", "apply", AGAIN),
+        "export": Entry("Write the file of a stream, with its code.", "declared", "export", AGAIN),
     },
     "Look": {
-        "list": Entry("All streams of this home, one line each.", "look", "list_"),
-        "status": Entry("The state of a stream, and of each of its queries.", "look", "status"),
-        "events": Entry("The events of a deployment, oldest first.", "look", "events"),
-        "logs": Entry("Print the log of the driver.", "look", "logs"),
-        "replay": Entry("Run recorded batches again, into files and no sink.", "replay", "replay"),
-        "audit": Entry("Check that each deployment began exactly where the last one ended.", "look", "audit"),
+        "list": Entry("All streams of this home, one line each.", "look", "list_", LOOKED),
+        "status": Entry("The state of a stream, and of each of its queries.", "look", "status", LOOKED),
+        "events": Entry("The events of a deployment, oldest first.", "look", "events", LOOKED),
+        "logs": Entry("Print the log of the driver.", "look", "logs", LOOKED),
+        "replay": Entry("Run recorded batches again, into files and no sink.", "replay", "replay", REPLAYED),
+        "audit": Entry("Check that each deployment began exactly where the last one ended.", "look", "audit", LOOKED),
     },
     "Groups": {
         "snapshot": Entry(
@@ -104,6 +129,14 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "home": Entry("doctor, restore, mirror, sign.", verbs=HOME_VERBS),
     },
 }
+
+
+def entry_of(verb: str) -> Entry | None:
+    """The entry of a verb by its words, such as ``snapshot list``; None for what is no verb."""
+    names = verb.split()
+    found = {name: entry for entries in SECTIONS.values() for name, entry in entries.items()}
+    entry = found.get(names[0]) if names else None
+    return entry.verbs.get(names[1]) if entry is not None and len(names) > 1 else entry
 
 
 class Verbs(Shared, click.Group):

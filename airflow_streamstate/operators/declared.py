@@ -100,7 +100,8 @@ class StreamFilesOperator(BaseOperator):
 class CompareStreamsOperator(StreamFilesOperator):
     """Compare files of streams with what the home runs: new, changed, unchanged, no longer declared. Changes nothing.
 
-    Each changed version is rehearsed on a fork of its stream's state, as ``streamstate plan`` does.
+    Each changed version is rehearsed on a fork of its stream's state, as ``streamstate plan`` does. ``prune`` is
+    refused unless ``streams`` are folders and ``only`` is empty.
 
     Returns ``{streams, waves, text}``: of each stream ``{stream_id, kind, step, state, deployment_id, fields, reason,
     verdict}``; the waves of ``ApplyStreamsOperator``, each ``{number, streams}``: the canary first, then waves of

@@ -28,7 +28,8 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
     ``{snapshot_id, end_offsets, watermark_at, state_rows_left}`` and no key.
 
     :param deployment_id: which deployment; by default the current one. (templated)
-    :param mode: default flushes all state of the queries, event_time only moves the watermark. (templated)
+    :param mode: what is flushed: default flushes all state of the queries, event_time only moves the watermark.
+        (templated)
     :param rehearse: first try the flush on a fork of the state, while the stream runs: the driver rejects a drain that
         would leave state, or whose flush would fail. (templated)
     :param allow_state_loss: accept state that the flush leaves: the next version drops it. (templated)

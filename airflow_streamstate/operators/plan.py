@@ -161,7 +161,7 @@ class PlanUpgradeOperator(ChangingOperator):
         rehearse_rows: int | str = 100_000,
         replay_batches: int | str = 0,
         fail_on_changed_rows: bool | str = False,
-        deadline_seconds: float | str = 600.0,
+        deadline_seconds: float | str = 300.0,
         # end of terms
         fail_unless_it_fits: bool | str = True,
         **kwargs: Any,

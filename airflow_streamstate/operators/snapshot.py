@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class SnapshotStreamOperator(StreamStateOperator):
     """Take a snapshot of a committed batch of every query of a running stream.
 
+    With ``requested_at="{{ dag_run.run_after }}"`` a run that comes too late takes no snapshot.
+
     Idempotent: a retry, or a cleared task, finds its snapshot. While the task waits, it repeats the order under the
     same request id if no driver takes it up, or if the driver was restarted or replaced.
 

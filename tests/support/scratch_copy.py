@@ -30,11 +30,19 @@ class ScratchCopy:
         assert source.count(before) == 1
         file.write_text(source.replace(before, text + before), encoding="utf-8")
 
+    def create(self, path: str, text: str) -> None:
+        """Create a file."""
+        (self.folder / path).write_text(text, encoding="utf-8")
+
     def changed(self) -> list[str]:
-        """The files that differ from the package's and the docs'."""
+        """The files that differ from the package's and the docs', or that neither has."""
         paths = (path for part in ("airflow_streamstate", "docs") for path in sorted((self.folder / part).rglob("*")))
         names = [path.relative_to(self.folder) for path in paths if path.suffix in (".py", ".md")]
-        return [str(name) for name in names if (self.folder / name).read_bytes() != (ROOT / name).read_bytes()]
+        return [str(name) for name in names if self._is_changed(name)]
+
+    def _is_changed(self, name: Path) -> bool:
+        ours = ROOT / name
+        return not ours.exists() or (self.folder / name).read_bytes() != ours.read_bytes()
 
     def run(self, *words: str) -> str:
         """The output of Python in the copy."""

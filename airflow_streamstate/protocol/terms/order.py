@@ -53,11 +53,9 @@ class Expiry:
         check_terms(self)
 
 
-def _need_deadline(name: str, action: str, deadline_seconds: float | None) -> None:
-    if action != "fail" and deadline_seconds is None:
-        raise InvalidRequestError(
-            f"{name} needs a deadline, and none was given", next_step=f"Give the deadline, or leave out {name}."
-        )
+def _need_deadline(terms: object, action: str, deadline: str) -> None:
+    if getattr(terms, action) != "fail" and getattr(terms, deadline) is None:
+        raise InvalidRequestError(f"{action} needs {deadline}", next_step=f"Give {deadline}, or leave out {action}.")
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class StopTerms:
 
     def __post_init__(self) -> None:
         check_terms(self)
-        _need_deadline("on_deadline", self.on_deadline, self.deadline_seconds)
+        _need_deadline(self, "on_deadline", "deadline_seconds")
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class DrainTerms:
 
     mode: DrainMode = term(
         "default",
-        help="default flushes all state of the queries, event_time only moves the watermark",
+        help="what is flushed: default flushes all state of the queries, event_time only moves the watermark",
     )
     rehearse: bool = term(
         True,
@@ -134,8 +132,8 @@ class DrainTerms:
 
     def __post_init__(self) -> None:
         check_terms(self)
-        _need_deadline("on_batches_deadline", self.on_batches_deadline, self.batches_deadline_seconds)
-        _need_deadline("on_flush_deadline", self.on_flush_deadline, self.flush_deadline_seconds)
+        _need_deadline(self, "on_batches_deadline", "batches_deadline_seconds")
+        _need_deadline(self, "on_flush_deadline", "flush_deadline_seconds")
 
 
 DEFAULT_DRAIN = DrainTerms()
@@ -239,7 +237,7 @@ class PlanTerms:
     )
 
     deadline_seconds: Seconds = term(
-        600.0,
+        300.0,
         help="seconds until the rehearsal is ended, and each of the two runs of a replay",
         most=MOST_ORDER_SECONDS,
     )

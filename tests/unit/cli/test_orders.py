@@ -209,8 +209,8 @@ def test_the_limits_of_a_drain_reach_the_order(running: ScriptedAttempt) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--on-batches-deadline", "stop"), "--batches-deadline"),
-        (("--on-flush-deadline", "kill"), "--flush-deadline"),
+        (("--on-batches-deadline", "stop"), "on_batches_deadline needs batches_deadline_seconds"),
+        (("--on-flush-deadline", "kill"), "on_flush_deadline needs flush_deadline_seconds"),
         (("--async", "--timeout", "5"), "leave out --timeout"),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_stream_without_a_batch_has_nothing_to_replay(running: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (("--fail-on-changed-rows",), 2, "give --replay K, too"),
+        (("--fail-on-changed-rows",), 2, "and none is replayed"),
         (("--replay-out", "rows"), 2, "give --replay K, too"),
         (("--replay", 2, "--replay-out", "s3://bucket/rows"), 2, "a replay writes into a folder of this machine"),
         (("--replay", 2, "--replay-out", "taken"), 4, "the folder for the rows is not empty"),

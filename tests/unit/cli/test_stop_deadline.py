@@ -78,7 +78,6 @@ def test_a_driver_of_elsewhere_is_refused_and_the_order_stands(desk: Desk) -> No
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--on-deadline", "kill"), "--on-deadline needs a --deadline."),
         (("--deadline", 5, "--timeout", 5), "--deadline waits by itself: leave out --timeout and --async."),
         (("--deadline", 5, "--async"), "--deadline waits by itself: leave out --timeout and --async."),
         (("--deadline", 5, "--expires-in", 5), "--deadline withdraws an order"),
@@ -97,4 +96,12 @@ def test_what_makes_no_sense_is_refused_before_anything_is_ordered(
     assert (answer.status, answer.error["type"]) == (2, "UsageError")
     assert sentence in answer.error["message"]
     assert "\n" not in answer.error["message"]
+    assert commands(desk) == []
+
+
+def test_an_action_at_no_deadline_is_refused(desk: Desk) -> None:
+    """One sentence, status 2, nothing ordered."""
+    desk.stream().deploy().runs()
+    answer = shell("stop", "flights", "--on-deadline", "kill", "--json")
+    assert (answer.status, answer.error["message"]) == (2, "on_deadline needs deadline_seconds")
     assert commands(desk) == []

@@ -9,6 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_streamstate.controller.state_reader.readings import Readings
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.export import ExportStateOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -48,7 +49,6 @@ def test_changes_are_written_since_an_older_snapshot(
     ("given", "words"),
     [
         ({"out": "{base}/home/inside"}, "snapshots or copies of them are kept"),
-        ({"out": "{base}/out", "format": "csv"}, "field=format"),
         ({"out": "{base}/out", "snapshot_id": "d-0001-live-000009"}, "SnapshotNotFoundError"),
     ],
 )
@@ -58,6 +58,13 @@ def test_what_cannot_be_fails_for_good(
     """One sentence each, and no retry."""
     with pytest.raises(AirflowFailException, match=words):
         operator(**{name: value.format(base=tmp_path) for name, value in given.items()}).execute(context())
+
+
+def test_a_format_that_there_is_not_is_refused_when_the_dag_is_parsed() -> None:
+    """With those that there are; a template is checked when it is rendered."""
+    with pytest.raises(InvalidRequestError, match="Use one of: parquet, delta"):
+        operator(out="/out", format="csv")
+    assert operator(out="/out", format="{{ params.format }}").format == "{{ params.format }}"
 
 
 def test_state_that_could_not_be_read_fails_the_task_and_is_told(

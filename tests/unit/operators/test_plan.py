@@ -308,8 +308,8 @@ def test_a_task_that_is_killed_ends_its_replay(
     ("more", "said"),
     [
         ({"replay_batches": "many"}, "no whole number"),
-        ({"replay_batches": -1}, "cannot be replayed"),
-        ({"replay_batches": 101}, "cannot be replayed"),
+        ({"replay_batches": -1}, "replay_batches cannot have this value"),
+        ({"replay_batches": 101}, "replay_batches cannot have this value"),
         ({"replay_batches": 2, "fail_on_changed_rows": "perhaps"}, "neither true nor false"),
         ({"fail_on_changed_rows": True}, "none is replayed"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
 
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.stop import StopStreamOperator
 from airflow_streamstate.protocol.commands import StopRequest
 from support.airflow_fixtures import MakeContext
@@ -130,8 +131,8 @@ def test_a_stream_that_had_failed_is_kept_and_told_unless_that_is_ignored(
     [
         ({"wait_for_completion": False}, "deadline_seconds excludes"),
         ({"expires_in_seconds": 5}, "deadline_seconds excludes"),
-        ({"on_deadline": "hope"}, "Use fail, kill"),
-        ({"deadline_seconds": "soon"}, "number of seconds"),
+        ({"deadline_seconds": "soon"}, "no number"),
+        ({"deadline_seconds": None, "on_deadline": "kill"}, "on_deadline needs deadline_seconds"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -143,3 +144,9 @@ def test_what_makes_no_sense_is_refused(
     with pytest.raises(AirflowFailException, match=sentence):
         stop(**{"deadline_seconds": 5, **more}).execute(context())
     assert stream.control.journal("d-0001").commands() == []
+
+
+def test_an_action_that_there_is_not_is_refused_when_the_dag_is_parsed() -> None:
+    """With those that there are."""
+    with pytest.raises(InvalidRequestError, match="Use one of: fail, kill"):
+        stop(deadline_seconds=5, on_deadline="hope")
