@@ -302,7 +302,7 @@ def test_a_verb_has_an_option_for_each_of_its_terms(command: click.Command, cls:
             continue
         assert isinstance(found, click.Option)
         assert [*found.opts, *found.secondary_opts] == one.flag.split("/")
-        assert found.default in (one.default, None)
+        assert found.required or found.default in (one.default, None)
         text = one.help_for(lambda term: term.flag.partition("/")[0]).partition(". By default ")[0]
         assert (found.help or "").lower().startswith(text.lower())
 

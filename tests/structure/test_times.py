@@ -12,19 +12,19 @@ FORBIDDEN = ("begin_within_seconds", "wait_seconds", "wait", "wait_for")
 """Names that these three words took the place of, in what users call from Python."""
 DEADLINES = {
     # where: what is to be done by then
-    "cli/declared.py": "the rehearsal",
+    "protocol/terms/order.py": "the stop, the rehearsal of a plan",
+    "protocol/terms/reading.py": "the reading of state",
     "controller/commands/forced_stop.py": "the stop",
     "controller/adopt/requests.py": "the barrier of a foreign query",
     "controller/adopt/barring.py": "the same",
-    "controller/state_reader/choosing.py": "the reading of state",
     "controller/rehearsal/rehearsals.py": "the rehearsal",
     "controller/rehearsal/replays.py": "the replay",
     "operators/stop.py": "the stop",
     "operators/plan.py": "the rehearsal",
     "operators/reading.py": "the reading of state",
-    "cli/orders.py": "the stop",
+    "operators/export.py": "the same",
+    "operators/verify.py": "the same",
     "cli/adopt.py": "the barrier of a foreign query",
-    "cli/plan.py": "the rehearsal",
     "cli/replay.py": "the replay",
 }
 """Every place in which something is to be done by a deadline; nothing else has an argument of that name."""
@@ -47,7 +47,7 @@ def files(*rooms: str) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "path", files("cli", "controller", "hooks", "operators", "sensors"), ids=lambda path: path.stem
+    "path", files("cli", "controller", "hooks", "operators", "protocol/terms", "sensors"), ids=lambda path: path.stem
 )
 def test_a_time_is_called_by_what_it_means(path: Path) -> None:
     """A wait takes a timeout, an order expires, and a deadline is where something is to be done by it."""

@@ -164,7 +164,7 @@ def test_the_deadline_of_a_later_drain_calls_no_flush_off_that_lies_begun(on_dea
     """There is no state to run on with, or to keep: it only goes forward (Law 14)."""
     stream, plan = with_a_flush_that_failed()
     attempt = stream.next_attempt(attempt_mode="drain")
-    stream.order(DrainNotification, attempt=attempt, batches_deadline_seconds=2.0, on_deadline=on_deadline)
+    stream.order(DrainNotification, attempt=attempt, batches_within_seconds=2.0, on_deadline=on_deadline)
 
     def script(driver: SimulatedDriver) -> None:
         stream.clock.sleep(5.0)

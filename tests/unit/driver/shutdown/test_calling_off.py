@@ -27,7 +27,7 @@ def test_at_its_deadline_the_stream_runs_on_as_if_nothing_had_been_asked(
 ) -> None:
     """``fail``: the drain is withdrawn wherever it stands, and every row is counted once (Laws 12, 13)."""
     plan = make_plan(200, batch_seconds=2.0)
-    stream.order_at(at_seconds, DrainNotification, batches_deadline_seconds=within_seconds)
+    stream.order_at(at_seconds, DrainNotification, batches_within_seconds=within_seconds)
     drained_late(stream, plan, at_seconds=400)
     read = plan.sources[0].reads[-1][1]
     assert plan.sink.counts() == expected_counts(plan.sources[0].rows[:read], 1_000)
@@ -38,7 +38,7 @@ def test_at_its_deadline_the_stream_runs_on_as_if_nothing_had_been_asked(
 def test_a_query_in_its_batch_notices_nothing_of_a_drain_that_is_called_off(stream: SimulatedStream) -> None:
     """The driver removes the barrier under it: one run, no restart (1a.3). Later orders are obeyed."""
     plan = make_plan(200, batch_seconds=5.0)
-    stream.order_at(6.0, DrainNotification, batches_deadline_seconds=1.0)
+    stream.order_at(6.0, DrainNotification, batches_within_seconds=1.0)
     stream.order_at(30.0, SnapshotRequest)
     drained_late(stream, plan, at_seconds=120)
     (failed,) = stream.events_of(DrainFailed)
@@ -53,7 +53,7 @@ def test_a_query_in_its_batch_notices_nothing_of_a_drain_that_is_called_off(stre
 def test_a_query_that_came_to_its_barrier_is_started_again_in_the_same_driver(stream: SimulatedStream) -> None:
     """It continues where it stood; the slow query is not cut (1a.4)."""
     quick, slow = make_plan(200), make_plan(200, batch_seconds=20.0)
-    stream.order_at(3.0, DrainNotification, batches_deadline_seconds=4.0)
+    stream.order_at(3.0, DrainNotification, batches_within_seconds=4.0)
     drained_late(stream, quick, slow, at_seconds=600)
     assert [event.query_name for event in stream.events_of(QueryStarted)] == ["counts-0", "counts-1", "counts-0"]
     assert_nothing_lost(quick)
@@ -66,7 +66,7 @@ def test_at_its_deadline_it_becomes_a_stop_or_its_batch_is_cut(
 ) -> None:
     """``stop`` waits for the batch and keeps the state; ``kill`` cuts it, for the next start to run it again (1a.6)."""
     plan = make_plan(200, batch_seconds=5.0)
-    stream.order_at(6.0, DrainNotification, batches_deadline_seconds=1.0, on_deadline=on_deadline)
+    stream.order_at(6.0, DrainNotification, batches_within_seconds=1.0, on_deadline=on_deadline)
     assert stream.run(waiting_script(plan)) == 0
     (failed,), (stopped,) = stream.events_of(DrainFailed), stream.events_of(Stopped)
     assert (failed.cause, failed.then) == ("deadline", on_deadline)
