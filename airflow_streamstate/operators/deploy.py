@@ -129,21 +129,20 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         (templated)
     :param accept_lost_input: queries that may continue although input after their offsets is lost at the source.
         (templated)
-    :param restart_policy: what watchers do when a driver of the stream fails. Values by name: ``on_failure`` (restart,
-        alert or nothing), ``initial_backoff_seconds``, ``backoff_factor``, ``max_backoff_seconds``, ``max_restarts``,
+    :param restart: what watchers do when a driver of the stream fails. Values by name: ``on_failure`` (restart, alert
+        or nothing), ``initial_backoff_seconds``, ``backoff_factor``, ``max_backoff_seconds``, ``max_restarts``,
         ``restart_window_seconds``, ``healthy_for_seconds``, ``restore_lost_checkpoint``, ``hung_after_seconds``. What
         is not given stays as the stream has it. (templated)
-    :param alert_rules: when people are told of the stream. Values by name: ``driver_silent_seconds``,
-        ``no_commit_seconds``, ``lag_over``, ``lag_growing_seconds``, ``watermark_behind_seconds``, ``state_rows_over``,
+    :param alerts: when people are told of the stream. Values by name: ``driver_silent_seconds``, ``no_commit_seconds``,
+        ``lag_over``, ``lag_growing_seconds``, ``watermark_behind_seconds``, ``state_rows_over``,
         ``state_memory_bytes_over``, ``state_growing_seconds``, ``snapshot_age_seconds``, ``off``. What is not given
         stays as the stream has it. (templated)
     :param stream_owner: a person or a team; alerts, ``streamstate status`` and the page name it. By default the stream
         keeps its own; ``""`` for none. (templated)
-    :param stream_labels: all labels of the stream by name, for --canary, ``streamstate list --label``, the page and
-        metrics. By default the stream keeps its own; ``{}`` for none. (templated)
-    :param stream_retention: which snapshots of the stream stay when it is pruned, by watchers too. Values by name:
-        ``keep``, ``older_than_seconds``, ``at_mirrors``. By default the stream keeps its own; ``{}`` for none.
-        (templated)
+    :param labels: all labels of the stream by name, for --canary, ``streamstate list --label``, the page and metrics.
+        By default the stream keeps its own; ``{}`` for none. (templated)
+    :param retention: which snapshots of the stream stay when it is pruned, by watchers too. Values by name: ``keep``,
+        ``older_than_seconds``, ``at_mirrors``. By default the stream keeps its own; ``{}`` for none. (templated)
     :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home. By default
         they are refused. (templated)
     :param allow_drain: drain if the state does not fit: open windows are written early. (templated)
@@ -222,11 +221,11 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         rename_queries: Mapping[str, str] | str | None = None,
         move_sources: Mapping[str, str] | str | None = None,
         accept_lost_input: Sequence[str] | str | None = (),
-        restart_policy: Mapping[str, Any] | str | None = None,
-        alert_rules: Mapping[str, Any] | str | None = None,
+        restart: Mapping[str, Any] | str | None = None,
+        alerts: Mapping[str, Any] | str | None = None,
         stream_owner: str | None = None,
-        stream_labels: Mapping[str, str] | str | None = None,
-        stream_retention: Mapping[str, Any] | str | None = None,
+        labels: Mapping[str, str] | str | None = None,
+        retention: Mapping[str, Any] | str | None = None,
         allow_literal_secrets: bool | str = False,
         allow_drain: bool | str = False,
         roll_back_if_slower: float | str | None = None,
@@ -279,11 +278,11 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         self.rename_queries = rename_queries
         self.move_sources = move_sources
         self.accept_lost_input = accept_lost_input
-        self.restart_policy = restart_policy
-        self.alert_rules = alert_rules
+        self.restart = restart
+        self.alerts = alerts
         self.stream_owner = stream_owner
-        self.stream_labels = stream_labels
-        self.stream_retention = stream_retention
+        self.labels = labels
+        self.retention = retention
         self.allow_literal_secrets = allow_literal_secrets
         self.allow_drain = allow_drain
         self.roll_back_if_slower = roll_back_if_slower

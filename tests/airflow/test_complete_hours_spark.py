@@ -93,7 +93,7 @@ def _lived(place: Place, flights: Flights) -> list[str]:
     client.deploy(
         deploy_request(
             STREAM, first, arguments=tuple(flights.arguments), master="local[1]", conf=CONF,
-            restart_policy={"on_failure": "restart", "initial_backoff_seconds": 0},
+            restart={"on_failure": "restart", "initial_backoff_seconds": 0},
         )
     )  # fmt: skip
     with _feeding(flights) as fed, watching(place.scripts / "watch", "--home", place.home.config.home_uri):

@@ -32,14 +32,14 @@ class StreamTerms:
         {},
         help="what watchers do when a driver of the stream fails",
         part=RestartPolicy,
-        names={"files": "restart"},
+        names={"files": "restart", "operators": "restart"},
         changes="stream",
     )
     alert_rules: Mapping[str, Any] = term(
         {},
         help="when people are told of the stream",
         part=AlertRules,
-        names={"files": "alerts"},
+        names={"files": "alerts", "operators": "alerts"},
         changes="stream",
         in_shell=_OF_ITS_OWN.format(verb="alerts"),
     )
@@ -53,7 +53,6 @@ class StreamTerms:
     labels: Mapping[str, str] | None = term(
         None,
         help="all labels of the stream by name, for --canary, `streamstate list --label`, the page and metrics",
-        names={"operators": "stream_labels"},
         changes="stream",
         in_shell=_OF_ITS_OWN.format(verb="label"),
     )
@@ -61,7 +60,6 @@ class StreamTerms:
         None,
         help="which snapshots of the stream stay when it is pruned, by watchers too",
         part=RetentionPolicy,
-        names={"operators": "stream_retention"},
         changes="stream",
         in_shell=_OF_ITS_OWN.format(verb="snapshot retention"),
     )

@@ -106,36 +106,36 @@ def test_the_restart_policy_is_the_streams(
 ) -> None:
     """As a mapping or as rendered text; what is not given stays as by default, and nonsense is refused."""
     script = scripted_driver.script(tmp_path, "runs")
-    deploy(script, restart_policy=given).execute(context())
+    deploy(script, restart=given).execute(context())
     policy = named.stream().control.need_register().value.restart_policy
     assert policy == RestartPolicy("restart", max_restarts=3, restore_lost_checkpoint=True)
     with pytest.raises(AirflowFailException, match="no such value"):
-        deploy(script, restart_policy={"colour": "red"}).execute(context())
+        deploy(script, restart={"colour": "red"}).execute(context())
 
 
 def test_alert_rules_owner_and_labels_are_the_streams(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
     """As values or as rendered text; what is not given stays, and a name that is wrong is told the nearest one."""
     script = scripted_driver.script(tmp_path, "finishes")
     deploy(
-        script, wait_until="finished", alert_rules='{"no_commit_seconds": "300", "off": ["lag"]}', stream_owner="ada",
-        stream_labels={"tier": "canary"},
+        script, wait_until="finished", alerts='{"no_commit_seconds": "300", "off": ["lag"]}', stream_owner="ada",
+        labels={"tier": "canary"},
     ).execute(context())  # fmt: skip
     control = named.stream().control
     assert AlertBook(control).rules() == AlertRules(no_commit_seconds=300.0, off=("lag",))
     assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
-    deploy(script, wait_until="finished", arguments=["b"], alert_rules={"lag_over": 9}, stream_labels="None").execute(
+    deploy(script, wait_until="finished", arguments=["b"], alerts={"lag_over": 9}, labels="None").execute(
         context()
     )
     assert AlertBook(control).rules() == AlertRules(no_commit_seconds=300.0, lag_over=9, off=("lag",))
     assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
-    deploy(script, wait_until="finished", arguments=["c"], stream_owner="", stream_labels='{"eu": ""}').execute(
+    deploy(script, wait_until="finished", arguments=["c"], stream_owner="", labels='{"eu": ""}').execute(
         context()
     )
     assert control.need_register().value.ownership == Ownership("", {"eu": ""})
     for wrong, said in (
-        ({"alert_rules": {"lag_ovr": 9}}, "Did you mean lag_over"),
-        ({"alert_rules": [9]}, "no mapping"),
-        ({"stream_labels": {"te am": "x"}}, "cannot be the name of a label"),
+        ({"alerts": {"lag_ovr": 9}}, "Did you mean lag_over"),
+        ({"alerts": [9]}, "no mapping"),
+        ({"labels": {"te am": "x"}}, "cannot be the name of a label"),
     ):
         with pytest.raises(AirflowFailException, match=said):
             deploy(script, **wrong).execute(context())
@@ -146,19 +146,19 @@ def test_the_retention_is_the_streams(named: NamedHome, context: MakeContext, tm
     script = scripted_driver.script(tmp_path, "finishes")
     found = []
     for number, given in enumerate(('{"keep": "5", "at_mirrors": "false"}', "None", {"older_than_seconds": "60"}, {})):
-        operator = deploy(script, wait_until="finished", arguments=[str(number)], stream_retention=given)
+        operator = deploy(script, wait_until="finished", arguments=[str(number)], retention=given)
         operator.execute(context())
         found.append(named.stream().control.need_register().value.retention)
     assert found == [RetentionPolicy(5), RetentionPolicy(5), RetentionPolicy(None, 60.0), None]
     for wrong, said in (
         ({"kep": 5}, "Did you mean keep"),
-        ({"keep": "few"}, "stream_retention.keep"),
+        ({"keep": "few"}, "retention.keep"),
         ({"keep": -1}, "keep cannot have this value"),
         ({"at_mirrors": True}, "does not say which snapshots stay"),
         ([5], "no mapping"),
     ):
         with pytest.raises(AirflowFailException, match=said):
-            deploy(script, stream_retention=wrong).execute(context())
+            deploy(script, retention=wrong).execute(context())
 
 
 def test_a_retry_finds_the_deployment_that_it_began(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
