@@ -18,6 +18,7 @@ import click
 
 from airflow_streamstate import hooks, notifications, operators, sensors, streams_dag, triggers
 from airflow_streamstate.cli.declared import schema
+from airflow_streamstate.cli.options import Seconds
 from support.shell import VERBS, parameters_of
 
 _ROOMS = (operators, sensors, hooks, triggers, notifications)
@@ -74,8 +75,9 @@ def _type_of(parameter: click.Parameter) -> str:
         return "flag"
     if isinstance(kind, click.Choice):
         return f"one of {', '.join(map(str, kind.choices))}"
-    bounds = [getattr(kind, name, None) for name in ("min", "max")]
-    return f"{kind.name}{'' if bounds == [None, None] else f' {bounds[0]} to {bounds[1]}'}"
+    names = ("least", "most") if isinstance(kind, Seconds) else ("min", "max")
+    bounds = [getattr(kind, name, None) for name in names]
+    return f"{kind.name}{'' if bounds == [None, None] else ' {} to {}'.format(*bounds)}"
 
 
 def airflow_lines() -> Iterator[str]:

@@ -123,14 +123,10 @@ def test_alert_rules_owner_and_labels_are_the_streams(named: NamedHome, context:
     control = named.stream().control
     assert AlertBook(control).rules() == AlertRules(no_commit_seconds=300.0, off=("lag",))
     assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
-    deploy(script, wait_until="finished", arguments=["b"], alerts={"lag_over": 9}, labels="None").execute(
-        context()
-    )
+    deploy(script, wait_until="finished", arguments=["b"], alerts={"lag_over": 9}, labels="None").execute(context())
     assert AlertBook(control).rules() == AlertRules(no_commit_seconds=300.0, lag_over=9, off=("lag",))
     assert control.need_register().value.ownership == Ownership("ada", {"tier": "canary"})
-    deploy(script, wait_until="finished", arguments=["c"], stream_owner="", labels='{"eu": ""}').execute(
-        context()
-    )
+    deploy(script, wait_until="finished", arguments=["c"], stream_owner="", labels='{"eu": ""}').execute(context())
     assert control.need_register().value.ownership == Ownership("", {"eu": ""})
     for wrong, said in (
         ({"alerts": {"lag_ovr": 9}}, "Did you mean lag_over"),
