@@ -149,10 +149,8 @@ class DeployRequest:
 
 
 _OF_ONE_TRY = frozenset({"patch", "reason", "request_id", "returns", "rehearsal_id"})
-_NOT_ASKED = frozenset({"script_path", "assume_dead", "revive"})
-"""Where a file is, and mere permissions: two tries of one request may differ in them."""
-_IN_ANY_ORDER = frozenset({"allow_new_queries", "accept_lost_input", "accept_repeated_input", "mirrors"})
-"""A caller's set, whose order another process may not repeat."""
+_WHERE_A_FILE_IS = "script_path"
+"""Two tries of one request may differ in it."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,7 @@ class ChangeRequest:
     def digest(self) -> str:
         """Hex sha256 over the whole request."""
         asked = {each.name: getattr(self, each.name) for each in fields(self)}
-        values = {name: value for name, value in self.patch.values.items() if name not in _NOT_ASKED}
+        values = {name: value for name, value in self.patch.values.items() if name != _WHERE_A_FILE_IS}
         return digest_of({"verb": "change", **as_plain({**asked, "patch": values})})
 
     def applied_to(self, before: Version, home: Store) -> Version:
@@ -260,8 +258,14 @@ def _check(stream_id: str, reason: str, terms: StartTerms) -> None:
 def as_plain(value: Any) -> Any:
     """A value for a digest."""
     if is_dataclass(value) and not isinstance(value, type):
-        found = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in _NOT_ASKED}
-        return {name: sorted(each) if name in _IN_ANY_ORDER else as_plain(each) for name, each in found.items()}
+        retried = {one.name: one.declared.retried for one in terms_of(type(value))} | {_WHERE_A_FILE_IS: "freely"}
+        names = [each.name for each in fields(value) if retried.get(each.name) != "freely"]
+        return {
+            name: sorted(getattr(value, name))
+            if retried.get(name) == "in any order"
+            else as_plain(getattr(value, name))
+            for name in names
+        }
     if isinstance(value, Mapping):
         return {name: as_plain(each) for name, each in value.items()}
     return [as_plain(each) for each in value] if isinstance(value, list | tuple) else value

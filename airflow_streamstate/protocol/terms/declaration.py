@@ -30,6 +30,9 @@ Changes = Literal["", "code", "version", "label", "stream"]
 """What a change of a term makes of a stream that runs. ``code``: other code, so its state is compared. ``version``: the
 same code under other terms, so its driver is replaced. ``label``: nothing, and the next version has it. ``stream``: it
 is recorded of the stream, and nothing is replaced. ``""``: it is of one order, and not recorded of the stream."""
+Retried = Literal["same", "in any order", "freely"]
+"""How two tries of one request must agree on it. ``in any order``: a caller's set, whose order another process may not
+repeat. ``freely``: a mere permission."""
 MOST_SECONDS = 2_592_000.0
 """30 days."""
 WORDS = "--"
@@ -70,6 +73,7 @@ class Declared:
     part: type | None
     is_secret: bool
     takes_commas: bool
+    retried: Retried
 
 
 def term(
@@ -91,6 +95,7 @@ def term(
     part: type | None = None,
     is_secret: bool = False,
     takes_commas: bool = False,
+    retried: Retried = "same",
 ) -> Default:
     """Declare a field of a frozen dataclass as a term.
 
@@ -114,10 +119,11 @@ def term(
         part: the class whose values by name it has, if the type of the field does not say it.
         is_secret: its values are shown nowhere.
         takes_commas: in the shell its values may also be one value with commas, as of spark-submit.
+        retried: how two tries of one request must agree on it.
     """
     declared = Declared(
         help, flag, heading, metavar, least, most, tuple(verbs), "part" if part else kind, changes, in_shell,
-        in_operators, in_files, names, part, is_secret, takes_commas,
+        in_operators, in_files, names, part, is_secret, takes_commas, retried,
     )  # fmt: skip
     metadata = {_TERM: declared}
     if default is REQUIRED:

@@ -31,6 +31,7 @@ class LostInputTerms:
         heading=_CONSENT,
         verbs=("change",),
         in_files=_ONCE,
+        retried="in any order",
     )
 
 
@@ -64,6 +65,7 @@ class HandoverTerms(LostInputTerms):
         flag="--allow-new-query",
         heading=_CONSENT,
         verbs=("change", "adopt"),
+        retried="in any order",
     )
     rename_queries: Mapping[QueryName, QueryName] = term(
         {},
@@ -130,7 +132,11 @@ class StartTerms(HazardTerms, HandoverTerms):
         in_files=_ONCE,
     )
     accept_repeated_input: tuple[QueryName, ...] = term(
-        (), help="queries that may read input a second time", heading=_CONSENT, in_files=_ONCE
+        (),
+        help="queries that may read input a second time",
+        heading=_CONSENT,
+        in_files=_ONCE,
+        retried="in any order",
     )
     assume_dead: bool = term(
         False,
@@ -138,8 +144,15 @@ class StartTerms(HazardTerms, HandoverTerms):
         heading=_CONSENT,
         verbs=("resume", "skip"),
         in_files=_ONCE,
+        retried="freely",
     )
-    revive: bool = term(False, help="deploy although the stream was retired", heading=_CONSENT, in_files=_ONCE)
+    revive: bool = term(
+        False,
+        help="deploy although the stream was retired",
+        heading=_CONSENT,
+        in_files=_ONCE,
+        retried="freely",
+    )
 
     @property
     def handover(self) -> HandoverTerms:

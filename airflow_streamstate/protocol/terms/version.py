@@ -219,6 +219,7 @@ class Version:
         metavar="URI",
         heading=_START,
         changes="version",
+        retried="in any order",
     )
     snapshots: Word = term(
         "",
