@@ -24,7 +24,6 @@ from airflow_streamstate.protocol.events import Drained
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 from airflow_streamstate.store.options import StoreOptions
-from benchmarks.grounds import find_support
 from benchmarks.recorded import DEPLOYMENT_ID, record, stream_name
 from benchmarks.results import BenchmarkError, Result, Side
 from benchmarks.session import Session
@@ -58,7 +57,6 @@ def run(session: Session) -> list[Result]:
 
 @contextmanager
 def _proxied() -> Iterator[StrikingProxy]:
-    find_support()
     from support import s3_server
 
     with s3_server.real_s3_server() as url:

@@ -20,7 +20,7 @@ from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 from airflow_streamstate.store.options import S3Options, StoreOptions
-from benchmarks.grounds import environment, find_support
+from benchmarks.grounds import environment
 from benchmarks.kubernetes_ground import Place, kubernetes_place
 from benchmarks.results import BenchmarkError, Number, Result, Side
 from benchmarks.session import Session
@@ -74,7 +74,6 @@ def run(session: Session) -> list[Result]:
 
 @contextmanager
 def _proxies() -> Iterator[tuple[StrikingProxy, StrikingProxy]]:
-    find_support()
     from support import s3_server
 
     with s3_server.real_s3_server() as url:

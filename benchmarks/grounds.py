@@ -94,16 +94,8 @@ def on_s3(folder: Path) -> Iterator[Ground]:
         yield Ground(root, objects, folder, partial(BareRun, spark_words=words))
 
 
-def find_support() -> None:
-    """Make the servers of the tests importable, as ``support``."""
-    tests = str(Path(__file__).resolve().parents[1] / "tests")
-    if tests not in sys.path:
-        sys.path.insert(0, tests)
-
-
 @contextmanager
 def _server() -> Iterator[tuple[str, Path]]:
-    find_support()
     from support import s3_server, versitygw
 
     with s3_server.real_s3_server() as endpoint_url:

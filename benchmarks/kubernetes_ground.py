@@ -17,7 +17,7 @@ import yaml
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.spark_home import own_pyspark
 from airflow_streamstate.protocol.terms.version import LauncherChoice
-from benchmarks.grounds import Ground, find_support
+from benchmarks.grounds import Ground
 from benchmarks.results import BenchmarkError
 from benchmarks.streams import CONF, JOBS, MASTER, POLL_SECONDS, Drivers
 
@@ -91,7 +91,6 @@ def kubernetes_place(folder: Path, folders: Sequence[Path] = ()) -> Iterator[Pla
     Raises:
         BenchmarkError: this machine lacks something that the cluster needs.
     """
-    find_support()
     from support.kube_program import lacks
 
     spark_home = own_pyspark()

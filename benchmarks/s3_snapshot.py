@@ -17,7 +17,6 @@ from typing import Any
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.s3 import s3_store
-from benchmarks.grounds import find_support
 from benchmarks.results import Goal, Number, Result, Side
 from benchmarks.session import Session
 from benchmarks.written_state import DEPLOYMENT, QUERY, WrittenState
@@ -51,7 +50,6 @@ def run(session: Session) -> list[Result]:
 
 @contextmanager
 def _servers() -> Iterator[tuple[Any, str, str]]:
-    find_support()
     from support import s3_server
 
     with s3_server.real_s3_server() as url, s3_server.striking_proxy(url) as proxy:

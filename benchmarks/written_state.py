@@ -6,8 +6,6 @@ For what knows files and no rows. The files hold noise, and on a disk each has H
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import SYSTEM_CLOCK
@@ -29,7 +27,6 @@ class WrittenState:
     """
 
     def __init__(self, store: Store, prefix: str, files: int, *, with_checksums: bool) -> None:
-        sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
         from support.checkpoints import write_operator_metadata
 
         self._store = store

@@ -16,7 +16,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.spark_home import own_spark_submit
 from airflow_streamstate.launch.yarn.options import YarnOptions
 from airflow_streamstate.protocol.terms.version import LauncherChoice
-from benchmarks.grounds import Ground, environment, find_support
+from benchmarks.grounds import Ground, environment
 from benchmarks.results import BenchmarkError
 from benchmarks.streams import CONF, JOBS, POLL_SECONDS, Drivers
 
@@ -35,7 +35,6 @@ _ENDED = ("FINISHED", "FAILED", "KILLED")
 @contextmanager
 def on_yarn(folder: Path) -> Iterator[Ground]:
     """One ResourceManager, one NodeManager; homes and checkpoints in a folder, which is made."""
-    find_support()
     from support.yarn_cluster import yarn_cluster
 
     folder.mkdir(parents=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import configparser
 import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,21 @@ def test_demo_and_benchmarks_run_beside_the_wheel() -> None:
         assert tox[f"testenv:{name}"]["commands"].startswith("{[beside]python}"), name
     assert tox["beside"]["python"].startswith("python -P ")
     assert "sys.path.append" in tox["beside"]["python"]
+
+
+def test_the_benchmarks_start_as_tox_starts_them() -> None:
+    """Their first import fails otherwise, and nothing else notices."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    command = tox["testenv:bench"]["commands"].replace("{[beside]python}", tox["beside"]["python"])
+    _python, *words = shlex.split(command.replace("{posargs}", "--help"))
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(path).name != "tests"]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    started = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+    )
+    assert started.returncode == 0, started.stderr
+    assert "--only" in started.stdout
 
 
 def test_an_interrupt_leaves_every_environment_the_time_to_end_what_it_started() -> None:
