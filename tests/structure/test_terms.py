@@ -178,9 +178,9 @@ BY_HAND = {
 }
 """Parameters that have the name of a term, and mean another thing."""
 TERMS = "airflow_streamstate/protocol/terms"
-NEW = """    healthy_lag: int | None = term(
+NEW = """    healthy_restarts: int | None = term(
         None,
-        help="healthy only when at most this much input is left to read, as {caught_up} for a limit above none",
+        help="healthy only when at most this many restarts came before, as {caught_up} for input",
         heading=_HEALTHY,
         least=0,
     )
@@ -195,19 +195,19 @@ from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from airflow_streamstate.protocol.codec import fields_json, read_fields
 from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
 
-task = UpgradeStreamOperator(task_id="t", stream_id="s", healthy_lag="{{ 7 }}")
-task.healthy_lag = "7"
-declared = StreamDeclaration.model_validate({"id": "s", "application": "a.py", "upgrade": {"healthy_lag": 7}})
-terms = UpgradeTerms(healthy_lag=7)
+task = UpgradeStreamOperator(task_id="t", stream_id="s", healthy_restarts="{{ 7 }}")
+task.healthy_restarts = "7"
+declared = StreamDeclaration.model_validate({"id": "s", "application": "a.py", "upgrade": {"healthy_restarts": 7}})
+terms = UpgradeTerms(healthy_restarts=7)
 print(json.dumps({
     "shell": CliRunner().invoke(cli, ["upgrade", "--help-all"]).output,
-    "refused": CliRunner().invoke(cli, ["upgrade", "s", "--healthy-lag", "-1"]).output,
-    "templated": "healthy_lag" in UpgradeStreamOperator.template_fields,
-    "parameter": str(inspect.signature(UpgradeStreamOperator.__init__).parameters["healthy_lag"]),
+    "refused": CliRunner().invoke(cli, ["upgrade", "s", "--healthy-restarts", "-1"]).output,
+    "templated": "healthy_restarts" in UpgradeStreamOperator.template_fields,
+    "parameter": str(inspect.signature(UpgradeStreamOperator.__init__).parameters["healthy_restarts"]),
     "described": inspect.getdoc(UpgradeStreamOperator),
-    "rendered": task._request().terms.healthy_lag,
-    "file": values_in(UpgradeTerms, declared)["healthy_lag"],
-    "schema": StreamDeclaration.model_json_schema()["$defs"]["UpgradePart"]["properties"]["healthy_lag"],
+    "rendered": task._request().terms.healthy_restarts,
+    "file": values_in(UpgradeTerms, declared)["healthy_restarts"],
+    "schema": StreamDeclaration.model_json_schema()["$defs"]["UpgradePart"]["properties"]["healthy_restarts"],
     "record": read_fields(UpgradeTerms, json.loads(json.dumps(fields_json(terms)))) == terms,
 }))
 """
@@ -418,15 +418,15 @@ def test_a_new_option_of_upgrade_is_one_field(tmp_path: Path) -> None:
     assert by_hand == [f"{TERMS}/upgrade.py"]
     copy.run("docs/refresh.py")
     found = json.loads(copy.run("-c", ASKED).splitlines()[-1])
-    assert "--healthy-lag N" in found["shell"]
+    assert "--healthy-restarts N" in found["shell"]
     assert "as --caught-up for" in " ".join(found["shell"].split())
-    assert "--healthy-lag" in found["refused"]
+    assert "--healthy-restarts" in found["refused"]
     assert found["templated"] is True
-    assert found["parameter"] == "healthy_lag: 'int | str | None' = None"
-    assert ":param healthy_lag: healthy only when at most" in found["described"]
+    assert found["parameter"] == "healthy_restarts: 'int | str | None' = None"
+    assert ":param healthy_restarts: healthy only when at most" in found["described"]
     assert (found["rendered"], found["file"], found["record"]) == (7, 7, True)
     assert found["schema"]["anyOf"] == [{"minimum": 0, "type": "integer"}, {"type": "null"}]
-    assert "| `upgrade.healthy_lag` |  | healthy only when" in (tmp_path / "docs" / "how-to" / "files.md").read_text()
+    assert "| `upgrade.healthy_restarts` |  | healthy only when" in (tmp_path / "docs" / "how-to" / "files.md").read_text()
     written = set(copy.changed()) - set(by_hand)
     assert written == {"airflow_streamstate/operators/upgrade.py", "docs/how-to/files.md"}
 
