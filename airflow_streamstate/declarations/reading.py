@@ -7,6 +7,7 @@ of a script. Only a launcher's options have YAML's types.
 from __future__ import annotations
 
 import difflib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -165,7 +166,7 @@ def _from_here(path: Path) -> Path:
 
 
 def _need_root(root: Path | None) -> None:
-    if root is not None and not root.is_dir():
+    if root is not None and not os.path.isdir(root):  # noqa: PTH112 - a name that is too long is no folder
         raise InvalidRequestError(
             "the root of these files is no folder",
             root=str(root),

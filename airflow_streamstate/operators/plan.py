@@ -383,4 +383,7 @@ class PlanUpgradeOperator(ChangingOperator):
 
 
 def _is_template(value: object) -> bool:
-    return isinstance(value, str) and ("{{" in value or "{%" in value)
+    """Also what another task returns, or a parameter of the DAG: there is no value until the task runs."""
+    if isinstance(value, str):
+        return any(mark in value for mark in ("{{", "{%", "{#"))
+    return value is not None and not isinstance(value, int | float)

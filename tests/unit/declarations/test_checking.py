@@ -8,6 +8,7 @@ import pytest
 
 from airflow_streamstate.declarations.checking import checked
 from airflow_streamstate.declarations.reading import read_streams
+from airflow_streamstate.errors import InvalidRequestError
 
 
 def said(folder: Path, text: str, script: str = "x = 1\n") -> list[str]:
@@ -130,6 +131,14 @@ def test_a_script_that_is_or_imports_a_link_out_of_the_root_is_refused(tmp_path:
     (root / "other.yaml").symlink_to(tmp_path / "other.yaml")
     (found,) = read_streams([root / "other.yaml"], root).problems
     assert "this file is not below the root" in found.reason
+
+
+@pytest.mark.parametrize("name", ["not-there", "x" * 300, "a\0b", "job.py"])
+def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
+    """Also a name that no folder can have."""
+    (tmp_path / "job.py").write_text("print('v1')\n")
+    with pytest.raises(InvalidRequestError, match="the root of these files is no folder"):
+        read_streams([tmp_path], tmp_path / name)
 
 
 def test_a_file_has_no_say_in_its_root(tmp_path: Path) -> None:

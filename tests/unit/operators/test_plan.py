@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred, redact
+from airflow.providers.common.compat.sdk import (
+    DAG,
+    AirflowException,
+    AirflowFailException,
+    BaseOperator,
+    TaskDeferred,
+    redact,
+)
 
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.wait.condition import WaitCondition
@@ -322,4 +329,16 @@ def test_a_replay_that_cannot_be_is_refused_when_the_dag_is_parsed(more: dict[st
     task.replay_batches = more.get("replay_batches", 0)
     task.fail_on_changed_rows = more.get("fail_on_changed_rows", False)
     with pytest.raises(InvalidRequestError, match=said):
+        task.plan_terms()
+
+
+@pytest.mark.parametrize("name", ["deadline_seconds", "replay_batches", "fail_on_changed_rows"])
+def test_what_another_task_returns_is_read_when_the_task_runs(name: str) -> None:
+    """The DAG is parsed, and the task comes after that one."""
+    with DAG("d"):
+        before = BaseOperator(task_id="before")
+        task = plan(None, **{name: before.output})
+    assert task.upstream_task_ids == {"before"}
+    setattr(task, name, "many")
+    with pytest.raises(InvalidRequestError, match=name):
         task.plan_terms()
