@@ -48,11 +48,11 @@ def parameter(one: Term) -> str:
 
 
 def assignment(one: Term) -> str:
-    """The assignment of a parameter; Airflow renders a path only as text."""
+    """The assignment of a parameter; Airflow renders a path only as text, and finds the task whose result it is."""
     name = name_of(one)
     if one.kind != "path":
         return f"self.{name} = {name}"
-    return f"self.{name} = str({name})" if one.is_required else f"self.{name} = None if {name} is None else str({name})"
+    return f"self.{name} = str({name}) if isinstance({name}, Path) else {name}"
 
 
 def name_of(one: Term) -> str:

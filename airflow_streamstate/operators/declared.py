@@ -69,7 +69,7 @@ class StreamFilesOperator(BaseOperator):
         self.streams = streams
         self.only = only
         # terms
-        self.root = None if root is None else str(root)
+        self.root = str(root) if isinstance(root, Path) else root
         # end of terms
         self.streamstate_conn_id = streamstate_conn_id
 

@@ -242,7 +242,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         super().__init__(timeout_seconds=timeout_seconds, **kwargs)
         self.if_running = if_running
         # terms
-        self.application = str(application)
+        self.application = str(application) if isinstance(application, Path) else application
         self.arguments = arguments
         self.master = master
         self.conf = conf
@@ -252,7 +252,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         self.jars = jars
         self.packages = packages
         self.modules = modules
-        self.working_folder = None if working_folder is None else str(working_folder)
+        self.working_folder = str(working_folder) if isinstance(working_folder, Path) else working_folder
         self.spark_conn_id = spark_conn_id
         self.launcher = launcher
         self.launcher_options = launcher_options

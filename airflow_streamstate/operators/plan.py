@@ -168,7 +168,7 @@ class PlanUpgradeOperator(ChangingOperator):
     ) -> None:
         super().__init__(timeout_seconds=deadline_seconds, **kwargs)
         # terms
-        self.application = None if application is None else str(application)
+        self.application = str(application) if isinstance(application, Path) else application
         self.arguments = arguments
         self.master = master
         self.conf = conf
@@ -178,7 +178,7 @@ class PlanUpgradeOperator(ChangingOperator):
         self.jars = jars
         self.packages = packages
         self.modules = modules
-        self.working_folder = None if working_folder is None else str(working_folder)
+        self.working_folder = str(working_folder) if isinstance(working_folder, Path) else working_folder
         self.spark_conn_id = spark_conn_id
         self.launcher = launcher
         self.launcher_options = launcher_options
@@ -195,7 +195,7 @@ class PlanUpgradeOperator(ChangingOperator):
         self.partitions = partitions
         self.state_store = state_store
         self.checkpoint_format = checkpoint_format
-        self.migration = None if migration is None else str(migration)
+        self.migration = str(migration) if isinstance(migration, Path) else migration
         self.auto_migrate = auto_migrate
         self.rehearse = rehearse
         self.rehearse_batches = rehearse_batches

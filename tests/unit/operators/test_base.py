@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
+from airflow.providers.common.compat.sdk import (
+    DAG,
+    AirflowException,
+    AirflowFailException,
+    BaseOperator,
+    TaskDeferred,
+)
 
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError
 from airflow_streamstate.operators.base import StreamStateOperator, request_id_of, requester_of
+from airflow_streamstate.operators.declared import CompareStreamsOperator
 from airflow_streamstate.operators.deploy import DeployStreamOperator
 from airflow_streamstate.operators.drain import DrainStreamOperator
 from airflow_streamstate.operators.export import ExportStateOperator
@@ -156,3 +164,23 @@ def test_lists_and_mappings_are_shown_as_what_they_are(operator: type[StreamStat
     assert set(renderers) <= set(operator.template_fields)
     assert renderers["conf"] == "json"
     assert renderers["pod_template"] == "yaml"
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "more"),
+    [
+        (CompareStreamsOperator, "root", {"streams": "streams"}),
+        (DeployStreamOperator, "application", {"stream_id": "flights"}),
+        (PlanUpgradeOperator, "migration", {"stream_id": "flights"}),
+        (UpgradeStreamOperator, "working_folder", {"stream_id": "flights"}),
+    ],
+)
+def test_a_path_that_another_task_returns_comes_after_that_task(
+    operator: type[BaseOperator], name: str, more: dict[str, str]
+) -> None:
+    """Airflow finds the task by the field; a path that is known is a text, as Airflow renders it."""
+    with DAG("d"):
+        task = operator(task_id="task", **{name: BaseOperator(task_id="before").output}, **more)
+        known = operator(task_id="known", **{name: Path("/a/path")}, **more)
+    assert task.upstream_task_ids == {"before"}
+    assert getattr(known, name) == "/a/path"
