@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,10 +15,11 @@ import click
 from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import runs_script, show_version
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.verbs import ORDERED, SECTIONS, Verbs, entry_of
+from airflow_streamstate.cli.verbs import ORDERED, SECTIONS, Verbs, entry_of, flags_of
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,
+    InvalidRequestError,
     StreamNotFoundError,
     StreamStateError,
 )
@@ -47,6 +49,16 @@ def near_names(stream_id: str, home: Home) -> list[str]:
     names = [name for name in home.home.list_folders("") if is_stream_id(name) and name != stream_id]
     near = difflib.get_close_matches(stream_id, names, MOST_NAMES, LEAST_ALIKE)
     return [name for name in near if home.home.head(layout.register_key(name)) is not None]
+
+
+def name_options(error: InvalidRequestError, verb: str) -> None:
+    """Call each term that the error names as the options of the verb do: ``deadline_seconds`` is ``--deadline``."""
+    flags = flags_of(verb)
+    if flags:
+        known = re.compile(rf"\b({'|'.join(map(re.escape, flags))})\b")
+        error.message, error.next_step = (
+            known.sub(lambda found: flags[found[0]], text) for text in (error.message, error.next_step)
+        )
 
 
 def name_full_disks(error: StreamStateError, open_home: Callable[[], Home]) -> None:
@@ -122,6 +134,8 @@ def run(arguments: Sequence[str], session: ShellSession | None = None) -> int:
             name_nearby(error, session.home)
         if isinstance(error, DeadlineExceededError | DeploymentFailedError):
             name_full_disks(error, session.home)
+        if isinstance(error, InvalidRequestError):
+            name_options(error, session.verb)
         session.fail(error.to_json())
         return exit_status_of(error)
     except click.exceptions.Exit as stop:

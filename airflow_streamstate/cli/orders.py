@@ -81,10 +81,11 @@ def drain(session: ShellSession, /, stream_id: str, ordering: Ordering, **given:
     upgrades that the state cannot survive; for all others, stop and deploy. A stopped or failed STREAM is started for
     the flush alone.
     """
+    terms = terms_given(DrainTerms, given)
     controller = session.controller()
     order = controller.drain(
         stream_id,
-        terms=terms_given(DrainTerms, given),
+        terms=terms,
         **values_given(DeploymentChoice, given),
         **values_given(Expiry, given),
         **ordering.facts,

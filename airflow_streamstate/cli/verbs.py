@@ -139,6 +139,15 @@ def entry_of(verb: str) -> Entry | None:
     return entry.verbs.get(names[1]) if entry is not None and len(names) > 1 else entry
 
 
+def flags_of(verb: str) -> dict[str, str]:
+    """The options of a verb by the names of their values, of those names that are no plain words."""
+    entry = entry_of(verb)
+    if entry is None or entry.verbs:
+        return {}
+    found = [one for one in _command(verb, entry).params if isinstance(one, click.Option)]
+    return {str(one.name): max(one.opts, key=len) for one in found if "_" in str(one.name)}
+
+
 class Verbs(Shared, click.Group):
     """A group whose verbs are listed by section, and imported on use."""
 

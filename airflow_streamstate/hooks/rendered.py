@@ -134,7 +134,9 @@ def number(value: object, field: str) -> float:
     try:
         return float(str(value))
     except ValueError:
-        raise InvalidRequestError("this field is no number", field=field, value=str(value)[:60]) from None
+        raise InvalidRequestError(
+            "this field is no number", field=field, value=str(value)[:60], next_step="Give it a number."
+        ) from None
 
 
 def texts_by_name(value: object, field: str) -> dict[str, tuple[str, ...]]:
@@ -156,7 +158,9 @@ def whole_number(value: object, field: str) -> int:
     try:
         return int(str(value))
     except ValueError:
-        raise InvalidRequestError("this field is no whole number", field=field, value=str(value)[:60]) from None
+        raise InvalidRequestError(
+            "this field is no whole number", field=field, value=str(value)[:60], next_step="Give it a whole number."
+        ) from None
 
 
 def optional_whole_number(value: object, field: str) -> int | None:

@@ -28,7 +28,7 @@ from airflow_streamstate.operators.base import RETURN_KEY, DefersToTrigger, requ
 from airflow_streamstate.operators.term_fields import names_of, rendered_terms, taken_terms
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
-from airflow_streamstate.protocol.terms.order import CompareTerms, FileTerms, WaveTerms
+from airflow_streamstate.protocol.terms.order import MOST_AT_A_TIME, CompareTerms, FileTerms, WaveTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -98,7 +98,9 @@ class StreamFilesOperator(BaseOperator):
 
 
 class CompareStreamsOperator(StreamFilesOperator):
-    """Compare files of streams with what the home runs: new, changed, unchanged, no longer declared. Changes nothing.
+    """Compare files of streams with what the home runs: new, changed, unchanged, no longer declared.
+
+    It changes nothing: ``ApplyStreamsOperator`` applies the waves that it returns.
 
     Each changed version is rehearsed on a fork of its stream's state, as ``streamstate plan`` does. ``prune`` is
     refused unless ``streams`` are folders and ``only`` is empty.
@@ -112,7 +114,8 @@ class CompareStreamsOperator(StreamFilesOperator):
     :param canary: streams with this label (NAME or NAME=VALUE) come first; unless all of them become well, no other
         stream is touched. (templated)
     :param wave: how many streams are changed at a time. (templated)
-    :param prune: stop the streams of the home that no file of the folder declares; their state stays. (templated)
+    :param prune: also the streams of the home that no file of the folder declares: they are stopped, their state stays.
+        (templated)
     """
 
     taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(CompareTerms), terms_of(WaveTerms, "compare"))
@@ -302,7 +305,11 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
             raise InvalidRequestError("no file declares this stream any more", stream_id=gone[0])
         waves: list[list[Target]] = [[by_id.get(name) or pruned[name] for name in wave] for wave in named]
         terms = rendered_terms(
-            ApplyTerms, self, self.taken, wave=max(1, len(waves[int(self.wave["number"])])), compared=compared
+            ApplyTerms,
+            self,
+            self.taken,
+            wave=min(max(1, len(waves[int(self.wave["number"])])), MOST_AT_A_TIME),
+            compared=compared,
         )
         return waves, terms
 

@@ -44,7 +44,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     worker, for a minute at most.
 
     :param if_busy: while another upgrade or rollback of the stream is under way: refuse fails at once; wait waits for
-        its end within the timeout, records nothing until then, and then plans against what runs. (templated)
+        its end within the timeout, records nothing until then, and then plans against what runs. Several that wait
+        start in any order. (templated)
 
     :param timeout_seconds: how long the task drives the upgrade, including the wait for another one; then the task
         fails, the upgrade stays under way, and a retry continues it. (templated)

@@ -30,17 +30,17 @@ class ExportStateOperator(ReadingOperator):
     """Write the state in a snapshot, or its changes since an older snapshot, as tables.
 
     A Spark driver on the worker's machine reads a fork of the snapshot; the stream may run meanwhile. Idempotent: a
-    retry replaces the export of the try before. The task waits in its worker; ``deferrable`` has no effect.
+    retry replaces the export of the try before. The task waits in its worker, and fails at
+    ``deadline_seconds``; ``deferrable`` has no effect.
 
     Returns ``{stream_id, snapshot_id, deployment_id, kind, taken_at, since_snapshot_id, export: {uri, format, complete,
     tables, problems}}``. If some of the state could not be read, the task fails, with the same XCom.
 
     :param out: a folder, or a URI that Spark can write to; not in the home. (templated)
-    :param format: the format of the tables: delta needs its packages and conf, unless the deployment has them: parquet
-        or delta. (templated)
+    :param format: parquet, or delta, which needs its packages and conf unless the deployment has them. (templated)
     :param overwrite: replace an earlier export there; other files are never replaced. (templated)
     :param changes_since: write the upserts and deletes that lead from this older snapshot to the newer one. (templated)
-    :param snapshot_id: the snapshot. By default the newest one with state. (templated)
+    :param snapshot_id: the snapshot; by default the newest one with state. (templated)
     :param query_name: only this query. (templated)
     :param master: Spark's master for the driver that reads. (templated)
     :param conf: Spark configuration that overrides the deployment's; a value may be a reference to a secret.

@@ -18,8 +18,15 @@ from airflow_streamstate.hooks.rendered import yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, request_id_of
 from airflow_streamstate.operators.changing import ChangingOperator
-from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of, taken_terms
-from airflow_streamstate.protocol.terms.declaration import Term, terms_of
+from airflow_streamstate.operators.term_fields import (
+    choices_of,
+    names_of,
+    rendered_terms,
+    rendered_values,
+    renderers_of,
+    taken_terms,
+)
+from airflow_streamstate.protocol.terms.declaration import Term, check_given, terms_of
 from airflow_streamstate.protocol.terms.order import PlanTerms
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 
@@ -40,6 +47,8 @@ class PlanUpgradeOperator(ChangingOperator):
     positions and its sinks are not touched, and the rehearsal's files are removed. Omitted parameters stay as in the
     current deployment, ``conf``, ``environment`` and ``launcher_options`` name by name; only the label of a version is
     that of its script.
+
+    The task waits until ``deadline_seconds``, and has no ``timeout_seconds``.
 
     With ``replay_batches`` the newest recorded batches then run in the recorded version and in a new one that fits: on
     forks of the state of before them, into temporary files of the worker, with Spark's master ``local[*]``. Their rows
@@ -206,7 +215,9 @@ class PlanUpgradeOperator(ChangingOperator):
         # end of terms
         self.fail_unless_it_fits = fail_unless_it_fits
         # A DAG that asks for what cannot be is not parsed; what is a template is checked when it is rendered.
-        if not any(map(_is_template, (replay_batches, fail_on_changed_rows, deadline_seconds))):
+        literal = [one for one in terms_of(PlanTerms) if not _is_template(getattr(self, one.name))]
+        check_given(PlanTerms, rendered_values(self, literal, PlanTerms))
+        if len(literal) == len(terms_of(PlanTerms)):
             self.plan_terms()
         self._begun: tuple[str, str] | None = None
         self._is_ended = False

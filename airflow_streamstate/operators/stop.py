@@ -34,14 +34,15 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
     :param ignore_if_not_running: succeed if the deployment has failed, so that no driver can obey; the result then has
         no snapshot, as the next deploy takes it. By default the task fails. With ``on_deadline="kill"`` the end of a
         driver that had died is kept in a snapshot all the same. (templated)
-    :param wait_for_completion: wait until the stream has stopped, for ``timeout_seconds`` at most. With
-        ``deadline_seconds`` the task waits for those, and a retry orders again.
+    :param wait_for_completion: wait until the stream has stopped, for ``timeout_seconds`` at most; with
+        ``deadline_seconds`` it must stay true. After an order that was withdrawn at the deadline, a retry orders anew.
 
     :param deployment_id: which deployment; by default the current one. (templated)
     :param deadline_seconds: seconds from the order until the stream must have stopped with a complete snapshot. By
         default there is no deadline. (templated)
     :param on_deadline: at ``deadline_seconds``: fail withdraws an order that is not begun, and fails; kill ends the
-        driver, and keeps its end in a snapshot, also that of a driver that had died. (templated)
+        driver, which must run on the machine of the caller, and keeps its end in a snapshot, also that of a driver that
+        had died. (templated)
     :param expires_in_seconds: the driver ignores an order that it reads later than this. By default there is no limit.
         (templated)
     """

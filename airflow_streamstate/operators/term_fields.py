@@ -94,6 +94,7 @@ def rendered_values(task: object, taken: Iterable[Term], *classes: type) -> dict
     """
     wanted = {one.name for cls in classes for one in terms_of(cls)}
     found = {one.name: _rendered(one, task) for one in taken if one.name in wanted}
+    found |= {one.name: one.default for one in taken if found.get(one.name, one) is None and _has_own_default(one)}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -123,6 +124,11 @@ def _rendered(one: Term, task: object) -> Any:
     if one.is_required:
         raise InvalidRequestError("this field is empty", field=field, next_step="Give it a value.")
     return None
+
+
+def _has_own_default(one: Term) -> bool:
+    """Whether its default is that of ``by_default``."""
+    return one.default is not None and one.default != next(x for x in terms_of(one.of) if x.name == one.name).default
 
 
 def _kept(one: Term) -> Term:

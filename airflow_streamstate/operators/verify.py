@@ -21,11 +21,12 @@ class VerifySnapshotOperator(ReadingOperator):
     """Read every byte of a snapshot, and fail if a part of it is missing or altered.
 
     With ``deep`` a Spark driver on the worker's machine then loads every row of the state from a fork. The stream is
-    not touched. The task waits in its worker; ``deferrable`` has no effect.
+    not touched. The task waits in its worker, and fails at ``deadline_seconds``; ``deferrable`` has
+    no effect.
 
     Returns ``{stream_id, snapshot_id, ok, problems, loaded}``; a failed task has the same XCom.
 
-    :param snapshot_id: the snapshot. (templated)
+    :param snapshot_id: the snapshot; by default the newest one with state. (templated)
     :param master: Spark's master for the driver that reads. (templated)
     :param conf: Spark configuration that overrides the deployment's; a value may be a reference to a secret.
         (templated)

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.fields import Checked
+from airflow_streamstate.protocol.redaction import redact_uri
 
 Kind = Literal["flag", "choice", "seconds", "whole", "number", "text", "texts", "command", "mapping", "lists", "moment",
                "path", "paths", "part"]  # fmt: skip
@@ -311,7 +312,11 @@ def _is_finite(value: float) -> bool:
 def _shown(value: object) -> object:
     if isinstance(value, int) and value.bit_length() > _MOST_SHOWN_BITS:
         return f"a number of {value.bit_length():,} bits"
-    return value if isinstance(value, int | float) and _is_finite(value) else str(value)[:60]
+    if isinstance(value, int | float) and _is_finite(value):
+        return value
+    if isinstance(value, tuple | Mapping):  # of a mapping the names alone: its values may be secrets
+        return [_shown(one) for one in value]
+    return redact_uri(str(value))[:60]
 
 
 def check_names(cls: type, given: Iterable[str], message: str) -> None:

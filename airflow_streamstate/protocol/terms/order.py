@@ -24,6 +24,7 @@ IfBusy = Literal["refuse", "wait"]
 LEAST_SECONDS = 0.1
 MOST_ORDER_SECONDS = 31_536_000.0
 """A year."""
+MOST_AT_A_TIME = 1_000
 _ORDER, _REPLAY = "Order", "Replay"
 
 
@@ -75,8 +76,8 @@ class StopTerms:
     )
     on_deadline: OnStopDeadline = term(
         "fail",
-        help="at {deadline_seconds}: fail withdraws an order that is not begun, and fails; kill ends the driver, and"
-        " keeps its end in a snapshot, also that of a driver that had died",
+        help="at {deadline_seconds}: fail withdraws an order that is not begun, and fails; kill ends the driver, which"
+        " must run on the machine of the caller, and keeps its end in a snapshot, also that of a driver that had died",
     )
 
     def __post_init__(self) -> None:
@@ -203,7 +204,8 @@ class BusyTerms:
     if_busy: IfBusy = term(
         "refuse",
         help="while another upgrade or rollback of the stream is under way: refuse fails at once; wait waits for its"
-        " end within the timeout, records nothing until then, and then plans against what runs",
+        " end within the timeout, records nothing until then, and then plans against what runs. Several that wait start"
+        " in any order",
         heading=_ORDER,
     )
 
@@ -247,7 +249,7 @@ class PlanTerms:
         if self.fail_on_changed_rows and not self.replay_batches:
             raise InvalidRequestError(
                 "fail_on_changed_rows compares replayed batches, and none is replayed",
-                next_step="Say how many batches are replayed, or leave it out.",
+                next_step="Give replay_batches, or leave out fail_on_changed_rows.",
             )
 
 
@@ -268,7 +270,9 @@ class CompareTerms:
     """How far files of streams are compared with what runs."""
 
     rehearse: bool = term(True, help="rehearse each changed version, as `plan` does", flag="--rehearse/--no-rehearsal")
-    rehearsal_deadline_seconds: Seconds = term(300.0, help="seconds until a rehearsal must have ended")
+    rehearsal_deadline_seconds: Seconds = term(
+        300.0, help="seconds until a rehearsal must have ended", most=MOST_ORDER_SECONDS
+    )
 
     def __post_init__(self) -> None:
         check_terms(self)
@@ -289,10 +293,10 @@ class WaveTerms:
         metavar="LABEL",
         verbs=("compare", "apply"),
     )
-    wave: int = term(1, help="how many streams are changed at a time", least=1, most=1_000, verbs=("compare",))
+    wave: int = term(1, help="how many streams are changed at a time", least=1, most=MOST_AT_A_TIME, verbs=("compare",))
     prune: bool = term(
         False,
-        help="stop the streams of the home that no file of the folder declares; their state stays",
+        help="also the streams of the home that no file of the folder declares: they are stopped, their state stays",
         verbs=("compare",),
     )
     stop_after_failures: int | None = term(
@@ -302,6 +306,7 @@ class WaveTerms:
         0.0,
         help="seconds that the changed streams of a wave must stay well before the next wave; 0 does not watch them",
         least=0.0,
+        most=MOST_ORDER_SECONDS,
         verbs=("apply",),
     )
     try_again: bool = term(

@@ -8,6 +8,7 @@ from typing import Literal
 
 from airflow_streamstate.protocol.fields import Seconds, Word
 from airflow_streamstate.protocol.terms.declaration import REQUIRED, check_terms, term
+from airflow_streamstate.protocol.terms.order import MOST_ORDER_SECONDS
 
 LOCAL_MASTER = "local[*]"
 ExportFormat = Literal["parquet", "delta"]
@@ -31,7 +32,9 @@ class ReaderTerms:
         takes_commas=True,
         verbs=_EVERY_VERB,
     )
-    deadline_seconds: Seconds = term(600.0, help="seconds until the driver is ended", verbs=_EVERY_VERB)
+    deadline_seconds: Seconds = term(
+        600.0, help="seconds until the driver is ended", most=MOST_ORDER_SECONDS, verbs=_EVERY_VERB
+    )
 
     def __post_init__(self) -> None:
         check_terms(self)
@@ -43,7 +46,7 @@ class ReadingTerms(ReaderTerms):
 
     snapshot_id: str | None = term(
         None,
-        help="the snapshot. By default the newest one with state",
+        help="the snapshot; by default the newest one with state",
         metavar="ID",
         verbs=("verify",),
     )
@@ -56,7 +59,7 @@ class ExportTerms:
 
     out: str = term(REQUIRED, help="a folder, or a URI that Spark can write to; not in the home", metavar="URI")
     format: ExportFormat = term(
-        "parquet", help="the format of the tables: delta needs its packages and conf, unless the deployment has them"
+        "parquet", help="parquet, or delta, which needs its packages and conf unless the deployment has them"
     )
     overwrite: bool = term(False, help="replace an earlier export there; other files are never replaced")
     changes_since: str | None = term(

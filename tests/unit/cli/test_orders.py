@@ -209,8 +209,8 @@ def test_the_limits_of_a_drain_reach_the_order(running: ScriptedAttempt) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--on-batches-deadline", "stop"), "on_batches_deadline needs batches_deadline_seconds"),
-        (("--on-flush-deadline", "kill"), "on_flush_deadline needs flush_deadline_seconds"),
+        (("--on-batches-deadline", "stop"), "--on-batches-deadline needs --batches-deadline"),
+        (("--on-flush-deadline", "kill"), "--on-flush-deadline needs --flush-deadline"),
         (("--async", "--timeout", "5"), "leave out --timeout"),
     ],
 )
@@ -317,3 +317,12 @@ def test_the_snapshot_that_a_wait_ends_with_is_pinned(desk: Desk, running: Scrip
     assert answer.status == 0, answer
     assert answer.json["snapshot_id"] == "d-0001-live-000002"
     assert "d-0001-live-000002" in Retention(running.control).read().pins
+
+
+def test_an_error_names_the_options_and_no_secret() -> None:
+    """Whatever the terms are called in Python."""
+    answer = shell("drain", "flights", "--leave-query", "", "--json")
+    assert (answer.status, answer.error["message"]) == (2, "--leave-query cannot have this value")
+    answer = shell("snapshot", "export", "flights", "--out", "x", "--master", "spark://ada:hunter2@host/\x00", "--json")
+    assert answer.status == 2
+    assert "hunter2" not in answer.out

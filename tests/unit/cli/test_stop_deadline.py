@@ -103,5 +103,5 @@ def test_an_action_at_no_deadline_is_refused(desk: Desk) -> None:
     """One sentence, status 2, nothing ordered."""
     desk.stream().deploy().runs()
     answer = shell("stop", "flights", "--on-deadline", "kill", "--json")
-    assert (answer.status, answer.error["message"]) == (2, "on_deadline needs deadline_seconds")
+    assert (answer.status, answer.error["message"]) == (2, "--on-deadline needs --deadline")
     assert commands(desk) == []

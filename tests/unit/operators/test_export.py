@@ -11,6 +11,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_streamstate.controller.state_reader.readings import Readings
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.export import ExportStateOperator
+from airflow_streamstate.operators.term_fields import rendered_terms
+from airflow_streamstate.protocol.terms.reading import ExportTerms
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 from support.airflow_upgrades import Pushed
@@ -65,6 +67,13 @@ def test_a_format_that_there_is_not_is_refused_when_the_dag_is_parsed() -> None:
     with pytest.raises(InvalidRequestError, match="Use one of: parquet, delta"):
         operator(out="/out", format="csv")
     assert operator(out="/out", format="{{ params.format }}").format == "{{ params.format }}"
+
+
+def test_an_export_is_replaced_unless_a_field_says_otherwise() -> None:
+    """A field that renders to nothing has the operator's default: a retry replaces what the try before wrote."""
+    for given, overwrites in (("", True), ("None", True), ("false", False), (True, True)):
+        task = operator(out="/out", overwrite=given)
+        assert rendered_terms(ExportTerms, task, task.taken).overwrite is overwrites
 
 
 def test_state_that_could_not_be_read_fails_the_task_and_is_told(

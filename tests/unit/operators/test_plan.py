@@ -325,6 +325,9 @@ def test_a_replay_that_cannot_be_is_refused_when_the_dag_is_parsed(more: dict[st
     """A template is refused when it is rendered."""
     with pytest.raises(InvalidRequestError, match=said):
         plan(None, **more)
+    if len(more) == 1 and "replay_batches" in more:  # the other fields may be templates
+        with pytest.raises(InvalidRequestError, match=said):
+            plan(None, **more, fail_on_changed_rows="{{ params.fails }}")
     task = plan(None, replay_batches="{{ params.replay }}", fail_on_changed_rows="{{ params.fails }}")
     task.replay_batches = more.get("replay_batches", 0)
     task.fail_on_changed_rows = more.get("fail_on_changed_rows", False)
