@@ -17,7 +17,7 @@ import tomllib
 
 DOCS = Path(__file__).resolve().parent
 TESTS = DOCS.parent / "tests"
-LAWS = range(1, 17)
+LAWS = range(1, 18)
 NAMED = re.compile(r"\blaws?[ _]((?:\d+(?:, | and |_and_|_)?)+)", re.IGNORECASE)
 HEAD = """# Which test holds which law
 
@@ -28,7 +28,7 @@ Written by `python docs/laws.py`. [The guarantees](../explanation/guarantees.md)
 
 `tests/mutation/laws.toml` breaks each law of the package on purpose. `python tests/mutation/break_laws.py` makes these
 breaks, one at a time, in a copy of the repository, and fails where a named test stays green. All of these tests are of
-the tier `fast`.
+the tier `fast`; the tier `full` makes a sample of the breaks, another one at each commit.
 
 | law | what is broken | in | what turns red |
 |---|---|---|---|
