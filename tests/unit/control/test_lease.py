@@ -38,3 +38,22 @@ def test_a_write_that_failed_renews_nothing() -> None:
     with pytest.raises(UnavailableError), lease.renewed():
         raise UnavailableError("the store is away")
     assert lease.age_seconds == 40.0
+
+
+class TwoClocks(FakeClock):
+    """One on the wall, and one that stands still while the machine sleeps."""
+
+    asleep_seconds = 0.0
+
+    def monotonic_seconds(self) -> float:
+        return super().monotonic_seconds() - self.asleep_seconds
+
+
+@pytest.mark.parametrize("asleep_seconds", [0.0, 90.0, -90.0])
+def test_the_clock_that_says_more_counts(asleep_seconds: float) -> None:
+    """A machine that slept, or whose clock was set, holds nothing that another one may have taken. (Law 4)"""
+    clock = TwoClocks()
+    lease = Lease(clock, 100.0, is_held=True)
+    clock.advance(90.0)
+    clock.asleep_seconds = asleep_seconds
+    assert lease.age_seconds == (180.0 if asleep_seconds < 0 else 90.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import OutcomeUnknownError
@@ -17,6 +19,7 @@ from airflow_streamstate.plan.recorded import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import deployment_id_for
+from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
@@ -121,3 +124,17 @@ def test_the_plan_behind_a_committed_batch_is_known_over_refused_deployments() -
     keep(control, 2, 8, "complete")
     assert [each.plan.output_mode for each in plans_behind(control, "d-0002", NAME, 7)] == ["append", "complete"]
     assert [each.plan.output_mode for each in plans_behind(control, "d-0002", NAME, 8)] == ["complete"]
+
+
+@pytest.mark.parametrize(("is_drained", "modes"), [(True, []), (False, ["update"])])
+def test_a_flushed_query_has_no_state_of_an_earlier_plan(is_drained: bool, modes: list[str]) -> None:
+    """Law 17: a seed begins with none, so it is not compared with what made the state before the drain."""
+    control = make_control()
+    keep(control, 1, 0, "update")
+    manifest = replace(example(SnapshotManifest), stream_id="orders", deployment_id="d-0001")
+    query = replace(next(iter(manifest.queries.values())), drained=is_drained)
+    manifest = replace(manifest, queries={NAME: query})
+    control.create_manifest(manifest)
+    start = StartPlan("seed" if is_drained else "restore", manifest.snapshot_id, "d-0001")
+    control.create_spec(replace(example(DeploymentSpec), stream_id="orders", deployment_id="d-0002", start=start))
+    assert [each.plan.output_mode for each in plans_behind(control, "d-0002", NAME, 7)] == modes

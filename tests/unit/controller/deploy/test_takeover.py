@@ -7,8 +7,14 @@ import dataclasses
 import pytest
 
 from airflow_streamstate.checkpoint.repair import repair_before_start
-from airflow_streamstate.controller.deploy.takeover import built_checkpoints, has_committed, take_over
-from airflow_streamstate.errors import DataError, SnapshotNotFoundError
+from airflow_streamstate.controller.deploy.takeover import (
+    ResumedError,
+    StillOurs,
+    built_checkpoints,
+    has_committed,
+    take_over,
+)
+from airflow_streamstate.errors import DataError, SnapshotNotFoundError, VersionConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import QueryStarted, SnapshotReady
@@ -17,7 +23,9 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 from support.sim_stage import STREAM, Stage
 
 
-def taken(stage: Stage, request_id: str = "r-1", deployment_id: str = "d-0001") -> SnapshotManifest:
+def taken(
+    stage: Stage, request_id: str = "r-1", deployment_id: str = "d-0001", still_ours: StillOurs = lambda: None
+) -> SnapshotManifest:
     """Take over from a deployment."""
     return take_over(
         stage.home,
@@ -26,7 +34,7 @@ def taken(stage: Stage, request_id: str = "r-1", deployment_id: str = "d-0001") 
         f"{deployment_id}-stopped-000001",
         request_id,
         may_discard=False,
-        still_ours=lambda: None,
+        still_ours=still_ours,
     )
 
 
@@ -42,6 +50,30 @@ def test_a_takeover_that_was_given_up_does_not_stand_in_the_way(dead: Stage) -> 
     report = repair_before_start(dead.checkpoint(), "d-0001")
     assert (report.run, report.batch_id) == ("normal", 3)
     assert dead.checkpoint().position().barriers == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "looks", "fences"),
+    [
+        (VersionConflictError, 0, 0),  # the register had moved before the fence
+        (VersionConflictError, 1, 1),  # a successor may have taken the fence for its own
+        (ResumedError, 1, 0),  # a newer attempt of the same deployment would meet it
+    ],
+)
+def test_a_controller_that_has_lost_the_stream_fences_nobody_else(
+    dead: Stage, error: type[VersionConflictError], looks: int, fences: int
+) -> None:
+    """A fence would end an attempt that was started meanwhile, or make it pass over a batch. (Law 4, 1a.2)"""
+    left = iter([None] * looks)
+
+    def still_ours() -> None:
+        if next(left, error) is error:
+            raise error("another writer moved the stream")
+
+    with pytest.raises(error):
+        taken(dead, still_ours=still_ours)
+    assert len(dead.checkpoint().position().barriers) == fences
+    assert dead.control.manifest("d-0001-stopped-000001") is None
 
 
 def test_half_built_checkpoints_are_nothing_yet(dead: Stage) -> None:
