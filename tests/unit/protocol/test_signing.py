@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, SignatureError
 from airflow_streamstate.protocol.codec import _KINDS, Message, encoded, object_in, to_json
-from airflow_streamstate.protocol.signing import SIGNATURE, SigningKeys, own_signing_keys
+from airflow_streamstate.protocol.signing import SIGNATURE, SigningKeys, own_signing_keys, without_signing_key
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.examples import EXAMPLES
 
@@ -107,3 +107,9 @@ def test_every_signed_kind_is_read_with_its_signature(example: Message) -> None:
     """A driver reads it without a key."""
     signed = keys(OLD).signed(KEY, to_json(example))
     assert keys(OLD).check(KEY, object_in(encoded(signed), key=KEY)) == keys(OLD).key_id
+
+
+def test_no_driver_inherits_the_keys() -> None:
+    """Who can sign can have a controller run anything; also where a version's own environment names the variable."""
+    environ = {"STREAMSTATE_SIGNING_KEY": OLD, "PATH": "/bin"}
+    assert without_signing_key(environ) == {"PATH": "/bin"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,13 +13,19 @@ from hypothesis import strategies as st
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.supervise.reconcile import (
     JITTER,
+    LAUNCH_AGAIN_SECONDS,
+    Action,
     Desired,
+    LaunchCurrent,
+    Leave,
     Observed,
     Record,
     StartNext,
     after_failure,
+    fresh_record,
     reconcile,
 )
+from airflow_streamstate.launch.interface import LaunchState
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
 from support.fake_clock import START_AT
@@ -59,6 +66,53 @@ def test_a_refused_plan_is_not_started_again(tmp_path: Path) -> None:
     assert isinstance(action, Record)
     assert action.sight == "gave_up"
     assert "another plan made the state" in action.record.gave_up
+
+
+def decided(seen: Observation, record: Restarts | None = None, **observed: Any) -> Action:
+    """What a watcher does under the policy ``restart``."""
+    is_retired = observed.pop("is_retired", False)
+    desired = Desired(RestartPolicy(on_failure="restart", initial_backoff_seconds=0), record, is_retired)
+    return reconcile(desired, Observed(seen, **observed), START_AT, 0.0)
+
+
+def test_a_retired_stream_is_left_alone(dead: Observation) -> None:
+    """Law 2: whoever retired it wants no driver; an attempt of a watcher would only be refused."""
+    assert isinstance(decided(dead), StartNext)
+    assert decided(dead, is_retired=True) == Leave("ended", "it is retired")
+
+
+@pytest.mark.parametrize(
+    ("state", "has_said_its_last_word", "sight"),
+    [("unknown", False, "lost"), ("unknown", True, "lost"), ("running", True, "ending"), ("pending", True, "ending")],
+)
+def test_nothing_follows_a_driver_whose_end_is_not_proven(
+    tmp_path: Path, state: LaunchState, has_said_its_last_word: bool, sight: str
+) -> None:
+    """Law 4: two drivers would write the same checkpoints."""
+    stage = Stage(tmp_path)
+    stage.deploy()
+    stage.come_to_life(queries=("counts",))
+    if has_said_its_last_word:
+        stage.say(Failed, error="no space left")
+    stage.clock.advance(3_600)
+    stage.end(state=state)
+    left = decided(stage.seen())
+    assert isinstance(left, Leave)
+    assert left.sight == sight
+    stage.end(state="gone")
+    assert isinstance(decided(stage.seen()), StartNext)
+
+
+def test_what_one_watcher_launches_no_other_one_launches_at_once(tmp_path: Path) -> None:
+    """Law 2: an attempt that was started, and has no launch yet, is its watcher's for some seconds."""
+    stage = Stage(tmp_path)
+    stage.deploy()
+    stage.end(state="pending")
+    seen = stage.seen()
+    record = replace(fresh_record(Observed(seen), START_AT, "it failed"), is_started=True)
+    left = decided(seen, record, waited_seconds=LAUNCH_AGAIN_SECONDS - 1)
+    assert left == Leave("launching", "a watcher is launching it", 1.0)
+    assert isinstance(decided(seen, record, waited_seconds=LAUNCH_AGAIN_SECONDS), LaunchCurrent)
 
 
 def after(seen: Observation, record: Restarts | None) -> Observation:
