@@ -40,7 +40,7 @@ from airflow_streamstate.protocol.events import Drained, Finished
 from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, StateLeft
-from airflow_streamstate.protocol.records import RequestRecord, StartPlan
+from airflow_streamstate.protocol.records import RequestRecord, StartPlan, StateRewrite
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.terms.start import StartTerms
 from airflow_streamstate.protocol.terms.version import Artifact, Version
@@ -164,6 +164,16 @@ def test_nothing_starts_empty_or_loses_state_unless_it_was_named(
     else:
         assert isinstance(found, Start)
         assert found.plan.mode == ("seed" if drained else "restore")
+
+
+def test_no_state_is_rewritten_where_a_drain_left_none() -> None:
+    """A seed begins in the new form; a rewrite of nothing would be silently left out. (Law 5)"""
+    asked = replace(request(), rewrite=StateRewrite(partitions=4))
+    kept = decide_start(asked, "d-0001", manifest(a=query(3)))
+    assert isinstance(kept, Start)
+    assert kept.plan.rewrite == asked.rewrite
+    error = refused(decide_start(asked, "d-0001", manifest("drained", a=query(3, drained=True, state_rows_left=0))))
+    assert error.context == {"snapshot_id": "d-0001-drained-000001"}
 
 
 @pytest.mark.parametrize("start", ["seed", "restore"])
@@ -380,6 +390,22 @@ def test_nothing_takes_over_from_a_driver_of_unknown_state(stage: Stage) -> None
     assert refused(decide_predecessor(seen, request(), None)).context == facts
     assert refused(decide_predecessor(unasked, request(), None)).context == {**facts, "reason": ""}
     assert refused(decide_resume(seen, "r", assume_dead=False, has_drain=False)).context == facts
+
+
+@pytest.mark.parametrize("assume_dead", [False, True])
+def test_nothing_takes_over_from_a_driver_that_is_silent(stage: Stage, assume_dead: bool) -> None:
+    """Its launcher says that it lives, so no word of a person makes it dead; a resume starts none beside it. (Law 4)"""
+    running(stage)
+    stage.beat()
+    stage.clock.advance(3_600)
+    seen = stage.seen()
+    assert seen.state == "silent"
+    for asked in (None, "restore", "fresh"):
+        error = refused(decide_predecessor(seen, request(start=asked, assume_dead=assume_dead), None))
+        assert "it would obey nobody" in error.message
+        assert "ends its driver; then deploy again" in error.next_step
+    error = refused(decide_resume(seen, "r", assume_dead=assume_dead, has_drain=False))
+    assert "ends its driver; then `streamstate resume orders`" in error.next_step
 
 
 def test_an_unfinished_drain_is_finished_first(stage: Stage) -> None:
