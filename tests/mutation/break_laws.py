@@ -148,6 +148,7 @@ class Runs:
             sys.pycache_prefix = str(folder / "bytecode")
         os.chdir(self.copy)
         signal.signal(signal.SIGALRM, _too_long)
+        signal.signal(signal.SIGTERM, _ended)  # a child has a session of its own, and is ended by this process alone
 
     def is_green(self, test: str) -> bool:
         """Whether a test passes; what it imports is compiled for later runs."""
@@ -202,6 +203,7 @@ class Runs:
             os.dup2(output, 2)
             sys.path[:] = self._path
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             plugins = [word for name in PLUGINS for word in ("-p", name)]
             ended = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *plugins, "--tier", "fast", test]))
             found = str(getattr(sys.modules.get(PACKAGE), "__file__", None))
@@ -219,6 +221,10 @@ class Runs:
 
 def _too_long(*_: object) -> NoReturn:
     raise TimeoutError
+
+
+def _ended(*_: object) -> NoReturn:
+    raise SystemExit("ended by SIGTERM")
 
 
 def _is_seen(runs: Runs, one: Break, progress: str) -> bool:

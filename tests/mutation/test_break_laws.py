@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -123,3 +124,16 @@ def test_a_test_that_hangs_ends_the_run(engine: Path) -> None:
     status, said = _run(engine)
     assert status == 1, said
     assert "this test did not end within 2 seconds: tests/test_one.py::test_one" in said
+
+
+def test_what_is_ended_leaves_no_test_behind(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Its children are in sessions of their own, which a signal to the engine does not reach."""
+    running = tmp_path_factory.mktemp("signal") / "running"
+    os.mkfifo(running)
+    _test(engine.parents[1], "import signal\n", f"open({str(running)!r}, 'w').write('yes')", "signal.pause()")
+    process = subprocess.Popen([sys.executable, str(engine)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert running.read_text() == "yes"
+    process.terminate()
+    said, _ = process.communicate(timeout=60)  # a child that is left would hold the output open
+    assert process.returncode == 1
+    assert b"ended by SIGTERM" in said

@@ -30,6 +30,7 @@ from airflow_streamstate.store.base import Link
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.s3a import SparkSettings
 from support.adopting import URI, AdoptingStage
+from support.checkpoints import commit_batch
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.server_store import ServerStore
 from support.snapshots import plan_stateful
@@ -115,6 +116,21 @@ def test_a_query_that_is_said_to_be_stopped_and_runs_is_refused(adopting: Adopti
     plan = FaultPlan()
     plan.before_each = lambda: adopting.clock.sleep(0.1)
     with pytest.raises(StreamStateError, match="not stopped"):
+        adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True))
+    assert adopting.barriers() == []
+    assert adopting.control.register() is None
+
+
+def test_a_query_that_commits_while_it_is_copied_is_refused(tmp_path: Path) -> None:
+    """Its copy lacks that batch, which the stream would run again. (Law 14)"""
+    adopting, plan = AdoptingStage(tmp_path, planned=True), FaultPlan()
+
+    def commit_behind_the_barrier() -> None:
+        if adopting.barriers() and not adopting.foreign.is_committed(4):
+            commit_batch(adopting.foreign, 4, watermark_ms=5000)
+
+    plan.before_each = commit_behind_the_barrier
+    with pytest.raises(ConflictError, match="its log moved while it was copied"):
         adopting.adoptions(plan).adopt(adopting.wanted(is_stopped=True))
     assert adopting.barriers() == []
     assert adopting.control.register() is None

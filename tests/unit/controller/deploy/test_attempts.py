@@ -29,6 +29,26 @@ def test_a_stopped_deployment_is_resumed_as_its_next_attempt(stage: Stage) -> No
     assert first.application != second.application
 
 
+def test_the_consent_to_a_hazard_is_one_for_that_attempt_alone(stage: Stage) -> None:
+    """Law 17: neither the next attempt nor the next deployment has it, unless it is given once more."""
+
+    def is_accepted() -> bool:
+        return stage.control.need_register().value.attempt_accepts_hazards
+
+    stage.deploy()
+    stage.stopped()
+    stage.controller.resume(STREAM, accept_hazards=True)
+    assert is_accepted()
+    stage.stopped(4, attempt=2)
+    stage.controller.resume(STREAM)
+    assert not is_accepted()
+    stage.stopped(5, attempt=3)
+    stage.controller.resume(STREAM, accept_hazards=True)
+    stage.stopped(6, attempt=4)
+    stage.deploy("print('v2')\n")
+    assert not is_accepted()
+
+
 def test_a_resume_of_a_deployment_that_was_replaced_is_a_conflict(stopped: Stage) -> None:
     """A resume that is repeated after a newer deployment names it. (Law 4)"""
     stopped.controller.resume(STREAM, request_id="r-1")
