@@ -527,6 +527,22 @@ def test_a_fence_that_meets_a_claim_goes_above_it() -> None:
     assert query.checkpoint.position().planned_id == 4
 
 
+def test_no_fence_is_put_once_another_controller_has_the_log() -> None:
+    """The owner of the log is checked right before each try, also after a claim (1a.8, Law 4)."""
+    query = running_query(planned=False)
+    query.checkpoint.store.before = once(lambda: plan_batch(query.checkpoint, 4), "create")
+    looks = iter([None, FencedError("another controller has the log")])
+
+    def look() -> None:
+        found = next(looks)
+        if found is not None:
+            raise found
+
+    with pytest.raises(FencedError):
+        put_fence(query.checkpoint, barrier_mark("fence"), before_each=look)
+    assert query.checkpoint.position().barriers == ()
+
+
 def test_a_fence_whose_answer_was_lost_is_read_back() -> None:
     """It landed, and there is one (Law 8)."""
     query = running_query(planned=False)

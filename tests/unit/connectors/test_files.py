@@ -261,11 +261,14 @@ def test_law_14_a_log_whose_entries_of_the_time_are_gone_is_refused() -> None:
 def test_files_of_partitions_and_files_elsewhere() -> None:
     """Places are spelled as URIs in the log; what lies elsewhere stays, and is named all the same."""
     path = "file:///data/out/k=a%2520b/part-1.json"
-    lines = [json.dumps({"path": each}) for each in (path, "file:///elsewhere/part-2.json")]
-    reach = DictReach({f"{LOG}/0": "v1", f"{LOG}/1": "\n".join(("v1", *lines)), "/data/out/k=a%20b/part-1.json": ""})
+    elsewhere, namesake = "file:///data/old/part-2.json", "/data/out/part-2.json"
+    lines = [json.dumps({"path": each}) for each in (path, elsewhere)]
+    files = {f"{LOG}/0": "v1", f"{LOG}/1": "\n".join(("v1", *lines)), "/data/out/k=a%20b/part-1.json": ""}
+    reach = DictReach({**files, namesake: ""})
     found = _undo(reach, _wish(0))
-    assert found.removed == (path, "file:///elsewhere/part-2.json")
+    assert found.removed == (path, elsewhere)
     assert "/data/out/_undone/u-1/k=a%20b/part-1.json" in reach.files
+    assert namesake in reach.files
 
 
 def test_nothing_is_undone_where_nothing_is_and_without_a_place_nothing_is_undone() -> None:

@@ -33,6 +33,14 @@ def test_its_remarks_do_not_let_a_resume_pass_over_lost_input() -> None:
     assert not isinstance(connector, PassingOverConnector)
 
 
+def test_rows_that_were_read_ahead_and_are_in_no_spool_are_lost() -> None:
+    """The source has given them already, and gives them to nobody again (Law 5)."""
+    read = offsets.SourceOffset("l-1", parts={"a": offsets.PartOffset(state=0, chunks=1, taken=2, digest="d")})
+    found = OpenPartitioned(Source(Shelf({"a": numbers(0, 4)}))).preflight(offsets.to_text(read), {})
+    assert [(one.part, one.reason) for one in found.lost] == [("a", "removed")]
+    assert offsets.parse(found.readable).parts == {}
+
+
 def test_a_part_that_begins_anew_by_accepted_loss_is_not_given_the_rows_of_before() -> None:
     """Its lineage stays, and the spool still has what it gave before."""
     shelf = Shelf({"a": numbers(0, 4), "b": numbers(0, 4)})

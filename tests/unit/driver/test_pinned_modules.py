@@ -6,6 +6,7 @@ import importlib
 import json
 import linecache
 import pkgutil
+import py_compile
 import subprocess
 import sys
 import traceback
@@ -62,6 +63,15 @@ def test_the_pinned_bytes_run_under_the_path_of_the_folder(folders: Folders) -> 
     assert list(package.__path__) == [str(folders.own / "zz_pack")]
     assert linecache.getline(str(folders.own / "zz_mod.py"), 1) == "x = 'pinned'\n"
     assert folders.found == {}
+
+
+def test_what_an_earlier_run_compiled_is_not_taken_for_the_pinned_bytes(folders: Folders) -> None:
+    """Python keeps it next to the current file. (Law 15)"""
+    folders.put(folders.own, zz_mod="x = 'changed'\n")
+    folders.put(folders.placed, zz_mod="x = 'pinned'\n")
+    assert Path(py_compile.compile(str(folders.own / "zz_mod.py"), doraise=True)).exists()
+    folders.begin("zz_mod.py")
+    assert importlib.import_module("zz_mod").x == "pinned"
 
 
 @pytest.mark.parametrize(

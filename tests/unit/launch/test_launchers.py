@@ -44,6 +44,17 @@ def test_a_driver_of_a_launcher_that_is_not_here_is_unknown() -> None:
     launchers.forget(handle)
 
 
+def test_a_handle_that_its_reader_refused_is_not_acted_on(tmp_path: Path) -> None:
+    """Whoever can write into a home can write a record; of the driver nothing is known (Law 4)."""
+    only = StillLauncher(FakeClock())
+    launchers = Launchers.of(only, only.clock)
+    handle = launchers.launch(replace(launch_request(tmp_path, ""), launcher=only.name))
+    refused = replace(handle, refused="the record names another launch key")
+    status = launchers.kill(refused, 0.0)
+    assert (status.state, status.reason) == ("unknown", refused.refused)
+    assert launchers.status(handle).state == "running"
+
+
 def test_one_launcher_can_be_the_only_one(tmp_path: Path) -> None:
     """As for a test, or for a program with a launcher of its own."""
     only = StillLauncher(FakeClock())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError, Malfo
 from airflow_streamstate.launch.folder import HANDLE, INTENT
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.launch.processes import read_stat, this_machine
 from support.launches import KEY, launch_request
 
 LAUNCHER = LocalLauncher(SYSTEM_CLOCK, environ={"PATH": "/usr/bin:/bin"})
@@ -38,6 +42,26 @@ def test_a_damaged_record_is_unknown_and_starts_nothing(tmp_path: Path) -> None:
     with pytest.raises(MalformedMessageError):
         LAUNCHER.launch(request)
     assert LAUNCHER.status(LaunchHandle("local", KEY, {"folder": request.folder})).state == "unknown"
+
+
+def test_a_driver_of_another_container_is_not_ended_by_its_number(tmp_path: Path) -> None:
+    """There the number is another process: here it may be anybody's (Law 4)."""
+    folder, here = tmp_path / "launch", this_machine()
+    folder.mkdir(mode=0o700)
+    with subprocess.Popen(["sleep", "5"], start_new_session=True) as neighbour:
+        stat = read_stat(neighbour.pid)
+        assert stat is not None
+        facts = {"launch_key": KEY, "pid": neighbour.pid, "start_ticks": stat.start_ticks, "locked": True}
+        facts |= {"host": "elsewhere", "boot_id": here.boot_id, "pid_namespace": "pid:[1]"}
+        (folder / INTENT).write_text(json.dumps({"launch_key": KEY}))
+        (folder / HANDLE).write_text(json.dumps(facts))
+        with (folder / HANDLE).open("r+") as driver:
+            fcntl.flock(driver, fcntl.LOCK_EX)
+            status = LAUNCHER.kill(LaunchHandle("local", KEY, {"folder": str(folder)}), 0.0)
+        is_alive = neighbour.poll() is None
+        neighbour.kill()
+    assert (status.state, status.reason) == ("running", "it runs in another container: it can be ended only from there")
+    assert is_alive
 
 
 def test_an_intent_of_another_key_is_a_conflict(tmp_path: Path) -> None:

@@ -217,6 +217,17 @@ def test_an_abandoned_half_is_collected_and_can_be_taken_anew() -> None:
     assert_whole(shelf)
 
 
+def test_the_files_of_a_running_try_stay() -> None:
+    """The try before it was abandoned; its record covers no later folder (Law 3)."""
+    shelf = half_made()
+    shelf.clock.sleep(MAKING_SECONDS + 1)
+    assert sweep(shelf).abandoned == [IDS[1]]
+    under_way = f"{layout.snapshot_data_folder(STREAM, IDS[1], QUERY, 2)}/metadata"
+    shelf.checkpoints.put(under_way, b"{}")
+    assert sweep(shelf).files == 0
+    assert data_keys(shelf, IDS[1]) == [under_way]
+
+
 def half_made() -> Shelf:
     """One snapshot, and the half of a second one, whose driver died."""
     shelf = shelf_with(1)
@@ -504,7 +515,7 @@ def test_a_making_that_is_over_closes_its_own_try_and_no_later_one() -> None:
 
 
 def test_what_was_completed_in_this_very_moment_is_not_told_as_abandoned() -> None:
-    """Its manifest came between the look at the makings and the record that would take its place."""
+    """Its manifest came between the look at the makings and the record that would take its place: it stays (Law 3)."""
     shelf = shelf_with(1)
     manifest = shelf.control.need_manifest(IDS[0])
     change(shelf, makings={"m": SnapshotInProgress(IDS[2], (), 1, AT, AT)})
@@ -512,16 +523,19 @@ def test_what_was_completed_in_this_very_moment_is_not_told_as_abandoned() -> No
     for number in count(1):
         shelf.checkpoints.delete(key)
         change(shelf, makings={"m": SnapshotInProgress(IDS[2], (), 1, AT, AT)})
+        completed: list[int] = []
 
-        def complete() -> None:
+        def complete(completed: list[int] = completed, number: int = number) -> None:
             if shelf.control.snapshot_slot(IDS[2]) is None:
                 shelf.control.create_manifest(replace(manifest, snapshot_id=IDS[2]))
+                completed.append(number)
 
         plan = FaultPlan(meanwhile={number: complete})
         store = FaultyStore(shelf.checkpoints, plan)
         removed = Remover(Shelf(store, clock=shelf.clock).control, SnapshotPlaces(store), "test").sweep()
         slot = shelf.control.snapshot_slot(IDS[2])
-        assert removed.abandoned == ([IDS[2]] if isinstance(slot.value, AbandonedSnapshot) else []), number
+        assert isinstance(slot.value, AbandonedSnapshot) is (not completed), number
+        assert removed.abandoned == ([] if completed else [IDS[2]]), number
         if number > len(plan.calls):
             break
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from airflow_streamstate.errors import SourceError
 from airflow_streamstate.sources import growing_files
-from airflow_streamstate.sources.growing_files import GrowingFiles, base_of
+from airflow_streamstate.sources.growing_files import GrowingFiles, base_of, read_lines
 from airflow_streamstate.sources.testing import check_partitioned_source
 from support.listed_source import Reading
 
@@ -372,6 +373,12 @@ def test_what_is_in_a_line_is_kept(logs: Logs) -> None:
     long = "x" * 300_000
     (logs.folder / "a.log").write_bytes(f"\n\ntwo\r\nä €\n{long}\n \n".encode() + b"\xff!\nlast\n")
     assert logs.lines() == ["", "", "two", "ä €", long, " ", "\ufffd!", "last"]
+
+
+def test_a_file_that_ends_before_what_was_planned_is_an_error() -> None:
+    """A batch with fewer rows than planned would lose the rest (Law 14)."""
+    with pytest.raises(SourceError, match="ended before the line"):
+        list(read_lines(io.BytesIO(b"one\n"), 0, 8, "app.log"))
 
 
 def test_a_limit_ends_behind_a_line(logs: Logs) -> None:

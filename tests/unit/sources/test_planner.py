@@ -193,6 +193,22 @@ def test_a_spool_that_is_gone_is_an_error_and_loses_nothing() -> None:
         Reading(ListedSource(shelf), store=store).begin(first.at).batch(10)
 
 
+def test_other_rows_under_the_name_of_those_that_were_planned_are_refused() -> None:
+    """The sink may hold some of that batch already (Law 14)."""
+    shelf, store, other_store = Shelf({"a": numbers(0, 9), "slow": numbers(0, 1)}), MemoryStore("spool"), MemoryStore()
+    first = Reading(ListedSource(shelf), store=store, ahead_seconds=2.0)
+    start = first.at
+    assert first.batch(10) == {"a": [0, 1, 2, 3], "slow": [0, 1]}
+    shelf.parts["a"][1] = (999, shelf.parts["a"][1][1])
+    Reading(ListedSource(shelf), store=other_store, ahead_seconds=2.0).begin(start).batch(10)
+    for info in list(store.list_objects("")):
+        other = other_store.get(info.key)
+        assert other is not None
+        store.put(info.key, other.body)
+    with pytest.raises(SourceError, match="gone from the spool"):
+        Reading(ListedSource(shelf), store=store).begin(start).rows(start, first.at)
+
+
 def test_given_rows_leave_the_spool_after_their_time(tmp_path: Path) -> None:
     """Rows of the last days stay for replays; those of a chunk that was not given whole stay for ever."""
     shelf, store = Shelf({"a": numbers(0, 19), "slow": numbers(0, 1)}), LocalStore(tmp_path)

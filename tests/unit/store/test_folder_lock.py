@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -55,6 +56,24 @@ def test_the_wait_ends(tmp_path: Path) -> None:
         "waited_seconds": LOCK_SECONDS,
     }
     assert clock.monotonic_seconds() == pytest.approx(LOCK_SECONDS, abs=0.1)
+
+
+def test_the_lock_file_of_an_earlier_holder_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder released it, and a third process has created a new file: two would have the folder (Law 4)."""
+    path, take = tmp_path / LOCK_NAME, fcntl.flock
+    third: list[int] = []
+
+    def late(descriptor: int, how: int) -> None:
+        if not third:
+            path.unlink()
+            third.append(os.open(path, os.O_RDWR | os.O_CREAT))
+            take(third[0], fcntl.LOCK_EX)
+        take(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(UnavailableError):
+        hold(tmp_path, FakeClock())
+    os.close(third[0])
 
 
 def test_one_of_many_are_short_altogether(tmp_path: Path) -> None:

@@ -423,6 +423,18 @@ class TestListing:
         assert [(info.key, info.size_bytes) for info in store.list_objects("f/")] == [("f/a", 2)]
 
 
+def test_a_folder_that_is_not_there_is_made_by_no_write(tmp_path: Path) -> None:
+    """Its disk may not be mounted: an empty folder in its place would count as a home without streams (Law 5)."""
+    store = LocalStore(tmp_path / "home", makes_root=False)
+    for write in (lambda: store.put("a/b", b""), lambda: store.create("a/b", b"")):
+        with pytest.raises(UnavailableError):
+            write()
+    assert not store.root.exists()
+    store.make_root()
+    store.put("a/b", b"")
+    store.root.joinpath("a/b").unlink()
+
+
 def test_no_increment_of_any_process_is_lost(store: LocalStore) -> None:
     """Three processes that add 1 by compare-and-swap 25 times each reach 75. (Law 4)"""
     store.create("registers/counter", b"0")

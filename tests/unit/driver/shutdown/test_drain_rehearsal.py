@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.driver.agent.obeying import Foresight
 from airflow_streamstate.driver.attempt.latch import Order, order_of
-from airflow_streamstate.driver.shutdown.drain_rehearsal import Foreseen, foresee
+from airflow_streamstate.driver.shutdown.drain_rehearsal import TRIAL_SECONDS, Foreseen, foresee
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Accepted, Drained, DrainFailed, Rejected, SnapshotReady, Stopped
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan, waiting_script
-from support.simulated_query import SimulatedPlan
+from support.simulated_query import SimulatedPlan, SimulatedStartable
 from support.simulated_sources import SimulatedSink
 
 
@@ -113,6 +115,26 @@ def test_a_flush_that_fails_is_found_before_anything_is_stopped(
     assert reason in stream.events_of(Rejected)[0].reason
     assert stream.events_of(Drained) == []
     assert trials(stream) == []
+
+
+def test_a_trial_has_its_own_id_and_ends_in_time(stream: SimulatedStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark ends a running query when another one starts with its id; and a drain may have a day (Laws 4 and 6)."""
+    driver = stopped(stream, make_plan(40))
+    seen: list[tuple[str | None, float | None]] = []
+
+    def look(_: object, uri: str, within_seconds: float | None = None) -> None:
+        seen.append((Checkpoint(stream.checkpoints, uri).query_id(), within_seconds))
+
+    monkeypatch.setattr(SimulatedStartable, "run_trial_batch", look)
+    order = drain_order(stream)
+    assert order.command is not None
+    by_at = stream.clock.now() + timedelta(days=1)
+    order = replace(order, command=replace(order.command, batches_by_at=by_at))  # type: ignore[call-arg]
+    (query,) = driver.queries
+    foresee(driver.supervisor.attempt, order, [query])
+    ((query_id, within_seconds),) = seen
+    assert query_id not in (None, query.checkpoint.query_id())
+    assert within_seconds == TRIAL_SECONDS
 
 
 def test_a_stopped_stream_is_tried_at_its_barrier(stream: SimulatedStream) -> None:

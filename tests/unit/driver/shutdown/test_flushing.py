@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
@@ -9,13 +11,14 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.sink import HeldBatches
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
+from airflow_streamstate.driver.attempt.ports import QueryProgress
 from airflow_streamstate.driver.shutdown.flush_reach import NO_WATERMARK, FlushReach
 from airflow_streamstate.driver.shutdown.flushing import Flush
-from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.errors import FencedError, UnavailableError
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.commands import StopRequest
 from support.simulated_driver import SimulatedDriver, ended_by, make_plan
-from support.simulated_query import SimulatedPlan, SimulatedStartable
+from support.simulated_query import SimulatedPlan, SimulatedRun, SimulatedStartable
 from support.simulated_sources import SimulatedSink
 
 
@@ -104,6 +107,45 @@ def test_a_flush_that_was_begun_before_is_not_taken_back_because_spark_refuses_n
     assert again.failure is not None
     assert not again.failure.withdrawn
     assert "no such table" in again.failure.error
+
+
+def test_a_failed_flush_whose_tasks_still_write_is_not_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the sink lacks now it may have in a moment (Law 14)."""
+    plan = make_plan(20)
+    driver, flush = at_its_barrier(plan)
+    plan.fails_at.add(flush.prepare())
+    monkeypatch.setattr(SimulatedRun, "has_running_tasks", lambda _: True)
+    run(driver, flush)
+    assert flush.failure is not None
+    assert not flush.failure.withdrawn
+    assert flush.query.checkpoint.read_offset(flush.batch_id) is not None
+
+
+def test_the_state_of_another_batch_is_not_what_the_flush_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark may report the batch before: then the state is read (Law 16)."""
+    driver, flush = at_its_barrier(make_plan(20, delay_ms=None))
+    run(driver, flush)
+    last_progress = SimulatedRun.last_progress
+
+    def of_the_batch_before(one: SimulatedRun) -> QueryProgress | None:
+        progress = last_progress(one)
+        return None if progress is None else replace(progress, batch_id=progress.batch_id - 1, state=())
+
+    monkeypatch.setattr(SimulatedRun, "last_progress", of_the_batch_before)
+    assert flush.state_left()[0] == 5
+    assert flush.rows_written() is None
+
+
+def test_an_attempt_that_was_replaced_starts_no_flush() -> None:
+    """Its successor continues with the state (Law 4)."""
+    driver, flush = at_its_barrier(make_plan(20))
+    flush.prepare()
+    assert flush.look_ahead() is None
+    before = flush.query.checkpoint.store.get(flush.query.checkpoint.offset_key(flush.batch_id))
+    driver.stream.next_attempt()
+    with pytest.raises(FencedError):
+        flush.start()
+    assert flush.query.checkpoint.store.get(flush.query.checkpoint.offset_key(flush.batch_id)) == before
 
 
 def test_a_store_that_is_away_while_the_sink_is_asked_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

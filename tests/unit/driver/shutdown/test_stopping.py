@@ -8,7 +8,9 @@ from datetime import timedelta
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.shutdown.stopping import cut_runs, note_overtaken_drain
+from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS
+from airflow_streamstate.driver.shutdown.stopping import cut_runs, end_at_barriers, note_overtaken_drain
+from airflow_streamstate.errors import FencedError
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Accepted, Drained, Failed, Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.ids import SnapshotKind
@@ -46,6 +48,7 @@ def test_the_batch_in_flight_completes_and_nothing_is_lost(stream: SimulatedStre
     plan = make_plan()
     stopped = stopped_stream(stream, plan, at_seconds)
     batch_id = stopped.queries["counts"].batch_id
+    assert stopped.queries["counts"].planned_batch_id is None, "a batch was cut"
     run_ids = [held for held, _ in plan.sink.batches]
     assert run_ids == list(range(len(run_ids)))
     assert batch_id == (run_ids[-1] if run_ids else None)
@@ -75,6 +78,23 @@ def test_a_stop_keeps_the_state_and_says_where_it_is(stream: SimulatedStream) ->
 
 
 @pytest.mark.parametrize("plan", [make_plan(5), make_plan(trigger_seconds=3_600)], ids=["idle", "hourly"])
+def test_an_attempt_that_knows_that_it_was_replaced_puts_no_barrier(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
+    """Whichever of its threads has noticed; the log is its successor's (Law 4)."""
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        driver.clock.sleep(2.0)
+        attempt = driver.supervisor.attempt
+        attempt.fence.close_unclaimed()
+        with pytest.raises(FencedError):
+            end_at_barriers(attempt, attempt.queries.all(), "c-1")
+        assert query.checkpoint.position().barriers == ()
+
+    assert stream.run(script) == FENCED_STATUS
+
+
 def test_an_idle_query_ends_at_once(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """A query without input, or between two triggers, notices no barrier, and is stopped when it is safe (1a.4)."""
     stopped_stream(stream, plan, 10.0)

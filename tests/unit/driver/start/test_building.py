@@ -383,3 +383,16 @@ def test_a_checkpoint_in_an_unknown_format_is_refused_before_it_is_touched(
     assert stream.run(waiting_script(plan), attempt=2) == 1
     assert "UnsupportedCheckpointError" in stream.events_of(Failed)[0].error
     assert checkpoint.offset_ids() == entries
+
+
+def test_an_own_checkpoint_with_state_of_an_unknown_format_is_refused(
+    stream: SimulatedStream, plan: SimulatedPlan
+) -> None:
+    """A different Spark may have run on it: refused by the file's name, before any batch is read (Law 10)."""
+    stopped(stream, plan)
+    reads = list(plan.sources[0].reads)
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+    stream.checkpoints.put(checkpoint.key("state/0/0/9_7d5b2c0e-5c0f-4a58-8a55-52ac66a1f0a1.delta"), b"")
+    assert stream.run(waiting_script(plan), attempt=stream.next_attempt()) == 1
+    assert "format 2 is not supported" in stream.events_of(Failed)[0].error
+    assert plan.sources[0].reads == reads

@@ -176,6 +176,22 @@ def test_a_hazard_is_accepted_by_name_for_this_start(stream: SimulatedStream, pl
     ends_well(stream, plan, "d-0002", stream.next_attempt("d-0002"))
 
 
+def test_an_accepted_plan_does_not_start_without_its_record(
+    stream: SimulatedStream, plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 17: the next attempt would be compared with the earlier plan, and refused."""
+    start = stopped(stream, plan)
+    recorded_as(stream, output_mode="complete")
+    stream.deploy(2, replace(start, accept_hazards=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "record_before_start", lambda *_: ("the home did not take it",))
+        assert stream.run(waiting_script(plan), "d-0002") == 1
+    assert "could not be recorded" in stream.events_of(Failed, "d-0002")[-1].error
+    assert stream.events_of(QueryStarted, "d-0002") == []
+    stream.control.update_register(lambda seen: replace(seen, attempt_accepts_hazards=True), by="tests")
+    ends_well(stream, plan, "d-0002", stream.next_attempt("d-0002"))
+
+
 def test_no_consent_helps_where_a_drain_is_needed(stream: SimulatedStream, plan: SimulatedPlan) -> None:
     """Law 17: as for an upgrade."""
     stream.deploy(2, replace(stopped(stream, plan), accept_hazards=True))

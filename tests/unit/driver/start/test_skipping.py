@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, StopRequest
 from airflow_streamstate.protocol.data_events import Skipped
@@ -20,7 +22,7 @@ from support.simulated_driver import (
     make_plan,
     waiting_script,
 )
-from support.simulated_query import SimulatedPlan
+from support.simulated_query import SimulatedPlan, SimulatedStartable
 from support.simulated_sources import SimulatedSink, expected_counts
 
 BATCH = 3
@@ -131,6 +133,23 @@ def test_a_batch_that_fails_without_its_rows_is_not_skipped(stream: SimulatedStr
     (rejected,) = stream.events_of(Rejected)
     assert "an empty batch in its place fails as well" in rejected.reason
     assert "batch 3 failed" in rejected.reason
+
+
+def test_an_attempt_that_was_replaced_skips_nothing(stream: SimulatedStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its successor may be running that very batch (Law 4)."""
+    plan = failed(stream)
+    ask(stream)
+    run_empty = SimulatedStartable.run_trial_batch
+
+    def replace_and_run(startable: SimulatedStartable, uri: str, *more: Any) -> Any:
+        stream.next_attempt()
+        return run_empty(startable, uri, *more)
+
+    monkeypatch.setattr(SimulatedStartable, "run_trial_batch", replace_and_run)
+    assert run_next(stream, plan) == FENCED_STATUS
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder("flights", "d-0001", "counts"))
+    assert not checkpoint.is_committed(BATCH)
+    assert stream.events_of(Skipped) == []
 
 
 def test_a_request_for_a_query_that_runs_is_rejected(stream: SimulatedStream) -> None:

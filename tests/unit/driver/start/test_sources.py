@@ -179,6 +179,20 @@ def test_a_resume_is_looked_at_too() -> None:
     assert "3 rows removed" in failed.error
 
 
+def test_a_consent_moves_no_continued_checkpoint() -> None:
+    """It was given for the start of the deployment; later losses are refused by its attempts (Laws 5 and 14)."""
+    stream, sink = SimulatedStream(), SimulatedSink()
+    source = a_source("topic", 200)
+    start = first(stream, a_plan(source, sink=sink), StopRequest)
+    stream.deploy(2, replace(start, accept_lost_input=("counts",)))
+    stream.order_at(2.1, StopRequest, "d-0002")
+    assert stream.run(waiting_script(a_plan(source, sink=sink)), "d-0002") == 0
+    source.removed_below = source.reads[-1][1] + 3
+    attempt = stream.next_attempt("d-0002")
+    assert stream.run(waiting_script(a_plan(source, sink=sink)), "d-0002", attempt) == 1
+    assert "3 rows removed" in failure(stream)
+
+
 def test_a_restore_with_other_sources_is_refused() -> None:
     """State and offsets go by place: a seed could sort them, a restore can not."""
     stream, sink = SimulatedStream(), SimulatedSink()

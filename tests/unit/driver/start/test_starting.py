@@ -8,15 +8,22 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.barrier import put_fence
+from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry
+from airflow_streamstate.checkpoint.fork import wipe
+from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.repair import Clean, RepairReport, repair_before_start
+from airflow_streamstate.connectors.sink import HeldBatches
+from airflow_streamstate.driver.attempt.ports import QueryRun
+from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS
 from airflow_streamstate.driver.start.running import describe_repairs
-from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
+from airflow_streamstate.errors import ConflictError, DataError, FencedError, InvalidRequestError, UnavailableError
+from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Started, Stopped
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import barrier_mark, memory_checkpoint, run_batches
-from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
+from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
 from support.simulated_query import SimulatedPlan
 
 
@@ -202,6 +209,86 @@ def test_the_folder_of_checkpoints_is_not_made_anew_once_a_query_has_started(tmp
     shutil.rmtree(root)
     again.run(script_again)
     assert not root.exists()
+
+
+def test_a_start_that_was_replaced_while_it_was_prepared_runs_nothing(
+    stream: SimulatedStream, plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Preparing takes time, and a successor's batch ids must not be used (Law 4)."""
+
+    def script(driver: SimulatedDriver) -> None:
+        startable = driver.startable_of(plan)
+        ask = startable.held_batches
+
+        def replace_and_ask(query_id: str | None, from_batch_id: int) -> HeldBatches:
+            stream.next_attempt()
+            return ask(query_id, from_batch_id)
+
+        monkeypatch.setattr(startable, "held_batches", replace_and_ask)
+        with pytest.raises(FencedError):
+            driver.start_with(startable)
+        assert startable.runs == []
+
+    assert stream.run(script) == FENCED_STATUS
+    assert stream.events_of(QueryStarted) == []
+
+
+def test_a_run_whose_attempt_was_replaced_while_it_started_is_stopped(
+    stream: SimulatedStream, plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The successor found no log that it could fence (Law 4)."""
+
+    def script(driver: SimulatedDriver) -> None:
+        startable = driver.startable_of(plan)
+        start = startable.start
+
+        def replace_after_start(checkpoint_uri: str) -> QueryRun:
+            run = start(checkpoint_uri)
+            stream.next_attempt()
+            return run
+
+        monkeypatch.setattr(startable, "start", replace_after_start)
+        with pytest.raises(FencedError):
+            driver.start_with(startable)
+        assert startable.runs[0].has_ended()
+
+    assert stream.run(script) == FENCED_STATUS
+
+
+def test_a_query_with_an_open_flush_is_not_started_as_before(stream: SimulatedStream) -> None:
+    """It would read on with a watermark at the end of time, and every row would be late (1a.7, Law 11)."""
+    plan = make_plan(20, trigger="available_now")
+
+    def script(driver: SimulatedDriver) -> None:
+        query = driver.start(plan)
+        query.await_termination()
+        checkpoint = query.checkpoint
+        last = checkpoint.position().batch_id
+        assert last is not None
+        base = checkpoint.read_offset(last)
+        assert base is not None
+        body = format_offset_entry(drain_entry(base, barrier_mark("drain")))
+        checkpoint.store.create(checkpoint.offset_key(last + 1), body)
+        with pytest.raises(ConflictError) as caught:
+            driver.start(plan)
+        assert "flush" in caught.value.message
+        assert not checkpoint.is_committed(last + 1)
+
+    assert stream.run(script) == 1
+    assert len(stream.events_of(QueryStarted)) == 1
+
+
+def test_a_missing_checkpoint_is_not_rebuilt(stream: SimulatedStream) -> None:
+    """The query would start with nothing, or at an older position (Law 5)."""
+    plan = make_plan(20, trigger="available_now")
+    assert stream.run(waiting_script(plan)) == 0
+    reads = list(plan.sources[0].reads)
+    checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
+    wipe(checkpoint)
+    assert stream.run(waiting_script(plan), attempt=stream.next_attempt()) == 1
+    assert "is gone" in stream.events_of(Failed)[-1].error
+    assert not checkpoint.exists()
+    assert plan.sources[0].reads == reads
 
 
 def test_the_session_is_told_once(stream: SimulatedStream) -> None:
