@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,14 @@ def test_a_home_that_vanishes_within_a_deploy_is_not_made_anew(
     home.come_back()
     view = stage.deploy("print('v2')\n")
     assert (view.deployment_id, view.start.mode) == ("d-0002", "restore")
+
+
+def test_a_spec_of_another_deploy_is_never_launched(dead: Stage) -> None:
+    """A deploy that was overtaken wrote it under the same id: the later one is refused, and launches nothing. (Law 4)"""
+    there = replace(dead.spec(), deployment_id="d-0002", fencing_token=2, request_id="of-another")
+    dead.control.create_spec(there)
+    with pytest.raises(ConflictError, match="another deploy was first"):
+        dead.deploy("print('v2')\n")
+    assert dead.control.spec("d-0002") == there
+    assert dead.control.need_register().value.deployment_id == "d-0001"
+    assert len(dead.launcher.requests) == 1
