@@ -169,7 +169,7 @@ def test_a_home_that_vanishes_within_a_deploy_is_not_made_anew(
 
 
 def test_a_spec_of_another_deploy_is_never_launched(dead: Stage) -> None:
-    """A deploy that was overtaken wrote it under the same id: the later one is refused, and launches nothing. (Law 4)"""
+    """A deploy that was overtaken wrote it under this id: the later one is refused, and launches nothing. (Law 4)"""
     there = replace(dead.spec(), deployment_id="d-0002", fencing_token=2, request_id="of-another")
     dead.control.create_spec(there)
     with pytest.raises(ConflictError, match="another deploy was first"):
