@@ -50,9 +50,13 @@ def recorded_plans(control: StreamControl, deployment_id: str) -> dict[str, Quer
 
     Raises:
         UnavailableError: the store does not answer.
+        HomeAwayError: the home is not there, so that it is unknown what is recorded (Law 17).
     """
     newest: dict[str, RecordedPlan] = {}
-    for key in keys_below(control.cells.store, layout.plans_prefix(control.stream_id, deployment_id)):
+    keys = keys_below(control.cells.store, layout.plans_prefix(control.stream_id, deployment_id))
+    if not keys:
+        control.presence.need()  # an empty list is believed for some seconds; a change would be compared with nothing
+    for key in keys:
         found = _read(control, deployment_id, key)
         if found is not None and (found.query_name not in newest or newest[found.query_name].number < found.number):
             newest[found.query_name] = found

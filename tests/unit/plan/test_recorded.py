@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import OutcomeUnknownError
+from airflow_streamstate.errors import HomeAwayError, OutcomeUnknownError
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.plan.recorded import (
     last_recorded_plans,
@@ -23,6 +24,8 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
+from support.fake_clock import FakeClock
+from support.vanishing_store import Absence, VanishingStore
 
 FIRST = replace(example(RecordedPlan), number=1, attempt=1)
 
@@ -138,3 +141,17 @@ def test_a_flushed_query_has_no_state_of_an_earlier_plan(is_drained: bool, modes
     start = StartPlan("seed" if is_drained else "restore", manifest.snapshot_id, "d-0001")
     control.create_spec(replace(example(DeploymentSpec), stream_id="orders", deployment_id="d-0002", start=start))
     assert [each.plan.output_mode for each in plans_behind(control, "d-0002", NAME, 7)] == modes
+
+
+@pytest.mark.parametrize("absence", ["unmounted", "renamed"])
+def test_plans_of_a_home_that_has_just_gone_are_unknown_and_not_none(absence: Absence) -> None:
+    """Though a server's home was seen a moment ago: else a change is compared with nothing. (Law 17)"""
+    home = VanishingStore(MemoryStore("home"))
+    presence = HomePresence(home, FakeClock(), is_expected=True)
+    HomePresence(home, FakeClock()).begin("ada")
+    control = StreamControl(home, "flights", FakeClock(), presence)
+    assert recorded_plans(control, "d-0001") == {}
+    presence.need()
+    home.vanish(absence)
+    with pytest.raises(HomeAwayError):
+        recorded_plans(control, "d-0001")
