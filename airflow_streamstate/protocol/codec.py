@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from typing import Any, ClassVar, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UnsupportedVersionError
-from airflow_streamstate.protocol.fields import FIRST_YEAR, LAST_YEAR, Checked, is_moment
+from airflow_streamstate.protocol.fields import FIRST_YEAR, LAST_YEAR, MAX_INTEGER, Checked, is_moment
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 
 
@@ -43,7 +43,6 @@ class Tagged:
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 Fields = TypeVar("Fields")
-MAX_INTEGER = 2**63 - 1
 DIGEST = "digest"
 BYTES_PER_VALUE = 12
 """At least, in a message that is larger than records are: a list of files has one value a line, with its name."""

@@ -27,6 +27,8 @@ MOST_ATTEMPTS = 1_000_000
 MOST_TOKENS = 10**12 - 1
 MOST_SECONDS = 1e10
 """Some 317 years: added to a moment, it is still one."""
+MAX_INTEGER = 2**63 - 1
+"""The largest whole number of a record; its negative is the least."""
 FIRST_YEAR, LAST_YEAR = 1000, 9000
 """Of moments: the difference of two, and each with ``MOST_SECONDS`` added, are in the calendar."""
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.fields import Checked
+from airflow_streamstate.protocol.fields import MAX_INTEGER, Checked
 from airflow_streamstate.protocol.redaction import redact_uri
 
 Kind = Literal["flag", "choice", "seconds", "whole", "number", "text", "texts", "command", "mapping", "lists", "moment",
@@ -204,7 +204,9 @@ class Term:
         if not self.is_number:
             return ""
         least, most = self.bounds
-        return "" if least <= value <= most else f"Use {self.range_text}."
+        if not least <= value <= most:
+            return f"Use {self.range_text}."
+        return f"Use {MAX_INTEGER:,} at most." if self.kind == "whole" and abs(value) > MAX_INTEGER else ""
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -33,6 +33,7 @@ def test_values_are_a_policy(given: dict[str, Any], policy: RetentionPolicy | No
     [
         ({"keep": -1}, "keep"),
         ({"keep": True}, "keep"),
+        ({"keep": 2**63}, "Use 9,223,372,036,854,775,807 at most"),  # no record could be read again
         ({"keep": 1.5}, "keep"),
         ({"keep": "few"}, "keep"),
         ({"older_than_seconds": -0.5}, "older_than_seconds"),
