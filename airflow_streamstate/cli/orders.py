@@ -38,8 +38,7 @@ _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
 def stop(session: ShellSession, /, stream_id: str, ordering: Ordering, **given: Any) -> None:
     """Stop STREAM after the batch in flight, and keep its state in a snapshot.
 
-    The next `deploy` restores from that snapshot; `resume` starts the same version again. --deadline replaces
-    --timeout.
+    The next `deploy` restores from that snapshot; `resume` starts the same version again.
     """
     terms = terms_given(StopTerms, given)
     order = {**values_given(DeploymentChoice, given), **ordering.facts}

@@ -45,7 +45,7 @@ max_lag_option = option(
     "spec_path",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The file of the stream, as `apply` takes it, instead of --app and what else it says.",
+    help="The file of the stream, as `apply` takes it, in place of those options; --root limits its paths.",
 )
 @term_options(FileTerms)
 @term_options(StartTerms)

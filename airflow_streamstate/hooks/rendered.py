@@ -163,11 +163,6 @@ def whole_number(value: object, field: str) -> int:
         ) from None
 
 
-def optional_whole_number(value: object, field: str) -> int | None:
-    """A whole number that may be missing."""
-    return None if optional_text(value) is None else whole_number(value, field)
-
-
 def one_of(value: Any, allowed: Sequence[T], field: str) -> T:
     """One of the allowed values."""
     if value not in allowed:

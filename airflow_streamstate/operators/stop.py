@@ -38,8 +38,8 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
         ``deadline_seconds`` it must stay true. After an order that was withdrawn at the deadline, a retry orders anew.
 
     :param deployment_id: which deployment; by default the current one. (templated)
-    :param deadline_seconds: seconds from the order until the stream must have stopped with a complete snapshot. By
-        default there is no deadline. (templated)
+    :param deadline_seconds: seconds from the order until the stream must have stopped with a complete snapshot, in
+        place of the timeout and of an expiry. By default there is no deadline. (templated)
     :param on_deadline: at ``deadline_seconds``: fail withdraws an order that is not begun, and fails; kill ends the
         driver, which must run on the machine of the caller, and keeps its end in a snapshot, also that of a driver that
         had died. (templated)

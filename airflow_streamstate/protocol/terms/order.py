@@ -69,8 +69,8 @@ class StopTerms:
 
     deadline_seconds: Seconds | None = term(
         None,
-        help="seconds from the order until the stream must have stopped with a complete snapshot. By default there is"
-        " no deadline",
+        help="seconds from the order until the stream must have stopped with a complete snapshot, in place of the"
+        " timeout and of an expiry. By default there is no deadline",
         least=LEAST_SECONDS,
         most=MOST_ORDER_SECONDS,
     )
@@ -237,7 +237,6 @@ class PlanTerms:
         " be replayed, the plan alone decides",
         heading=_REPLAY,
     )
-
     deadline_seconds: Seconds = term(
         300.0,
         help="seconds until the rehearsal is ended, and each of the two runs of a replay",
@@ -353,3 +352,6 @@ class MirrorTerms:
     mirrors: tuple[Word, ...] = term(
         (), help="URIs to use instead of the mirrors of the current deployment", flag="--to", metavar="URI"
     )
+
+    def __post_init__(self) -> None:
+        check_terms(self)

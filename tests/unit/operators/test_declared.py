@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.wait.condition import WaitCondition
+from airflow_streamstate.declarations.comparing import StreamDifference
 from airflow_streamstate.errors import DeadlineExceededError, InvalidRequestError
 from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator
 from airflow_streamstate.protocol.codec import format_time
@@ -230,3 +231,15 @@ def test_who_applies_files_says_what_they_may_not_leave(folder: Path, ours: Any)
     dag = StreamsDag(".", root="..", dag_id="declared")
     assert dag.task_dict["compare"].root == str(Path(__file__).parent / "..")
     assert dag.task_dict["apply"].partial_kwargs["root"] == str(Path(__file__).parent / "..")
+
+
+def test_a_wave_may_be_larger_than_what_is_changed_at_a_time(folder: Path) -> None:
+    """Pruned streams are one wave, however many: as many of them as there may be are stopped at a time."""
+    ids = [f"s{number}" for number in range(1_001)]
+    gone = [StreamDifference(name, "not declared", "stop").to_json() for name in ids]
+    wave = {"number": 0, "streams": ids}
+    declare(folder, "one")
+    compared = {"streams": gone, "waves": [wave]}
+    task = ApplyStreamsOperator(task_id="apply", streams=str(folder), compared=compared, wave=wave)
+    (targets,), terms = task._waves()
+    assert (len(targets), terms.wave) == (1_001, 1_000)
