@@ -1,7 +1,7 @@
-"""Write ``docs/project/law-tests.md`` anew: ``python docs/laws.py``. A test fails when the page is stale.
+"""Show which tests enforce the laws: ``python docs/laws.py``; ``python docs/laws.py 3`` shows those of Law 3.
 
-The page lists the deliberate breaks of ``tests/mutation/laws.toml``, and then the tests whose name or docstring says
-``Law N``. The tier of a test is the one in which pytest runs it.
+The summary has a line per law: its deliberate breaks in ``tests/mutation/laws.toml``, and how many tests of each tier
+have ``Law N`` in their name or docstring. With the number of a law: each break and each test.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +20,6 @@ DOCS = Path(__file__).resolve().parent
 TESTS = DOCS.parent / "tests"
 LAWS = range(1, 18)
 NAMED = re.compile(r"\blaws?[ _]((?:\d+(?:, | and |_and_|_)?)+)", re.IGNORECASE)
-HEAD = """# Which test holds which law
-
-Written by `python docs/laws.py`. [The guarantees](../explanation/guarantees.md) are the laws;
-[contributing](contributing.md#tiers) says when a tier runs. `fast` is the README's test command.
-
-## What a broken law turns red
-
-`tests/mutation/laws.toml` breaks each law of the package on purpose. `python tests/mutation/break_laws.py` makes these
-breaks, one at a time, in a copy of the repository, and fails where a named test stays green. All of these tests are of
-the tier `fast`; the tier `full` makes a sample of the breaks, another one at each commit.
-
-| law | what is broken | in | what turns red |
-|---|---|---|---|
-"""
-BY_NAME = """
-## Tests that name a law
-
-From the names and docstrings of the tests.
-
-| law | tier | tests |
-|---|---|---|
-"""
 
 
 def tests_of_laws() -> dict[int, dict[str, set[str]]]:
@@ -72,16 +51,19 @@ def breaks() -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: one["law"])
 
 
-def _tests_with_tiers() -> Iterator[tuple[str, set[int], set[str]]]:
+@cache
+def _tests_with_tiers() -> tuple[tuple[str, set[int], set[str]], ...]:
     sys.path.insert(0, str(TESTS))
     from support import tiers
 
+    found = []
     for path in sorted(TESTS.rglob("test_*.py")):
         relative = path.relative_to(TESTS)
         if relative.parts[0] == "structure":
             continue
         for name, laws, marks in _tests(ast.parse(path.read_text(encoding="utf-8"))):
-            yield f"{relative}::{name}", laws, tiers.tiers_of(relative.parts[0], marks)
+            found.append((f"{relative}::{name}", laws, tiers.tiers_of(relative.parts[0], marks)))
+    return tuple(found)
 
 
 def _tests(tree: ast.Module) -> Iterator[tuple[str, set[int], set[str]]]:
@@ -108,21 +90,27 @@ def _marks(node: ast.expr) -> set[str]:
     }
 
 
-def page() -> str:
-    """The page as it should be."""
-    broken = []
+def summary() -> str:
+    """A line per law: the number of its breaks, and of its tests by tier."""
+    of_laws, broken = tests_of_laws(), breaks()
+    tiers = list(of_laws[1])
+    lines = ["law  breaks  " + "  ".join(f"{tier:>6}" for tier in tiers)]
+    for law, by_tier in of_laws.items():
+        count = sum(one["law"] == law for one in broken)
+        lines.append(f"{law:>3}  {count:>6}  " + "  ".join(f"{len(by_tier[tier]):>6}" for tier in tiers))
+    return "\n".join(lines)
+
+
+def details(law: int) -> str:
+    """Each break of a law with the tests that catch it, then each test that names the law."""
+    lines = []
     for one in breaks():
-        module = one["file"].removeprefix("airflow_streamstate/")
-        seen_by = ", ".join(f"`{test.removeprefix('tests/')}`" for test in one["tests"])
-        broken.append(f"| {one['law']} | {one['words']} | `{module}` | {seen_by} |\n")
-    rows = []
-    for law, by_tier in tests_of_laws().items():
-        for tier, names in by_tier.items():
-            files = sorted({name.partition("::")[0] for name in names})
-            listed = ", ".join(f"`{file}`" for file in files)
-            rows.append(f"| {law} | {tier} | {listed or 'none'} |\n")
-    return HEAD + "".join(broken) + BY_NAME + "".join(rows)
+        if one["law"] == law:
+            lines += [f"broken: {one['words']} ({one['file']})", *(f"    {test}" for test in one["tests"])]
+    for tier, tests in tests_of_laws()[law].items():
+        lines += [f"{tier}: tests/{test}" for test in sorted(tests)]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    (DOCS / "project" / "law-tests.md").write_text(page(), encoding="utf-8")
+    print(details(int(sys.argv[1])) if sys.argv[1:] else summary())

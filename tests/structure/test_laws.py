@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMAND = runpy.run_path(str(ROOT / "docs" / "laws.py"))
 INVARIANTS = (ROOT / "docs" / "explanation" / "guarantees.md").read_text()
 LAWS = [int(number) for number in re.findall(r"^\| (\d+) \|", INVARIANTS, re.MULTILINE)]
 
@@ -34,19 +35,21 @@ def test_every_law_has_a_test_that_names_it() -> None:
 
 def test_every_law_has_a_test_in_the_fast_tier() -> None:
     """The README's test command sees a break of each law."""
-    found = runpy.run_path(str(ROOT / "docs" / "laws.py"))["tests_of_laws"]()
+    found = COMMAND["tests_of_laws"]()
     assert [law for law, by_tier in found.items() if not by_tier["fast"]] == []
 
 
-def test_the_page_of_the_laws_tests_is_as_the_tests_are() -> None:
-    """docs/project/law-tests.md is written by ``python docs/laws.py``."""
-    page = (ROOT / "docs" / "project" / "law-tests.md").read_text()
-    assert runpy.run_path(str(ROOT / "docs" / "laws.py"))["page"]() == page
+def test_the_command_shows_every_law_with_its_breaks_and_tests() -> None:
+    """``python docs/laws.py`` has a line per law, and with a number every break and test of that law."""
+    assert [int(line.split()[0]) for line in COMMAND["summary"]().splitlines()[1:]] == LAWS
+    details = COMMAND["details"](3)
+    assert [one["words"] for one in COMMAND["breaks"]() if one["law"] == 3 and one["words"] not in details] == []
+    assert [test for test in COMMAND["tests_of_laws"]()[3]["fast"] if test not in details] == []
 
 
 def test_every_law_is_broken_on_purpose() -> None:
     """Each law has a break that a test sees; ``python tests/mutation/break_laws.py`` makes them, one at a time."""
-    broken = runpy.run_path(str(ROOT / "docs" / "laws.py"))["breaks"]()
+    broken = COMMAND["breaks"]()
     assert sorted({one["law"] for one in broken}) == LAWS
     assert len({one["words"] for one in broken}) == len(broken)
     elsewhere = [one["words"] for one in broken if not one["file"].startswith("airflow_streamstate/")]
@@ -55,7 +58,7 @@ def test_every_law_is_broken_on_purpose() -> None:
 
 def test_what_a_break_exchanges_is_there_once() -> None:
     """A break whose text is gone, or occurs twice, would break nothing, or something else."""
-    broken = runpy.run_path(str(ROOT / "docs" / "laws.py"))["breaks"]()
+    broken = COMMAND["breaks"]()
     counted = {one["words"]: (ROOT / one["file"]).read_text().count(one["old"]) for one in broken}
     assert {words: count for words, count in counted.items() if count != 1} == {}
     assert [one["words"] for one in broken if one["old"] == one["new"]] == []
@@ -63,9 +66,8 @@ def test_what_a_break_exchanges_is_there_once() -> None:
 
 def test_the_tests_that_see_a_break_are_in_the_fast_tier() -> None:
     """The README's test command sees each break: the tests that are named for it exist, and belong to its tier."""
-    page = runpy.run_path(str(ROOT / "docs" / "laws.py"))
-    fast = {f"tests/{test}" for test in page["tests_of_tier"]("fast")}
-    named = [(one["words"], one["tests"]) for one in page["breaks"]()]
+    fast = {f"tests/{test}" for test in COMMAND["tests_of_tier"]("fast")}
+    named = [(one["words"], one["tests"]) for one in COMMAND["breaks"]()]
     assert [words for words, tests in named if not tests] == []
     assert [test for _, tests in named for test in tests if test not in fast] == []
 
