@@ -120,7 +120,7 @@ class IncompatibleUpgradeError(InvalidRequestError):
 
 
 class InputLostError(InvalidRequestError):
-    """Input behind a stored offset is gone at its source, or the source is another one of the same name."""
+    """Input after a stored offset is gone at its source, or the source is another one of the same name."""
 
 
 class StartRefusedError(InvalidRequestError):
@@ -128,7 +128,7 @@ class StartRefusedError(InvalidRequestError):
 
 
 class HomeNotFoundError(InvalidRequestError):
-    """No home lies at this place: its disk is not mounted, it was moved or removed, or nothing was deployed yet."""
+    """No home is at this place: its disk is not mounted, it was moved or removed, or nothing was deployed yet."""
 
 
 class HomeFormatError(InvalidRequestError):
@@ -222,7 +222,7 @@ class DeadlineExceededError(StreamStateError):
 
 
 class ExpiredError(DeadlineExceededError):
-    """A command was read after its deadline and was not begun; waiting longer does not help."""
+    """A command was read after its deadline and was not started; waiting longer does not help."""
 
     remedy = Remedy.REREAD
 

@@ -1,4 +1,4 @@
-"""Write ``docs/reference/compatibility.md`` from what was lived: ``python docs/compatibility.py``.
+"""Write ``docs/reference/compatibility.md`` from what was run: ``python docs/compatibility.py``.
 
 A test fails when the page is stale.
 
@@ -37,20 +37,16 @@ HEAD = """\
 
 <!-- written by docs/compatibility.py from docs/compatibility.json; edit those -->
 
-The tables say what was tried on which Spark, and between which versions of Spark a stream can move.
+What was tried on which Spark, and between which versions of Spark a stream can move. A driver runs on the Spark that
+`SPARK_HOME` or an Airflow Spark connection names; this package need not be installed there.
 
 Each cell is one stream with four queries: windows, `dropDuplicatesWithinWatermark`, an outer stream-stream join, and
-`transformWithState` with values, lists and event-time timers (RocksDB only). The row *maps and clocks* has two other
-queries of `transformWithState`: maps with event-time timers, and processing-time timers with values and maps that
-expire.
+`transformWithState` with values, lists and event-time timers (RocksDB only). *maps and clocks* has two other queries of
+`transformWithState`: maps with event-time timers, and processing-time timers with values and maps that expire.
 
-- *exact*: over fresh start, stop, restore, drain and seed each row came out once, removed and expired state stayed
-  removed, and each timer fired once, with the right total;
-- *refused*: the controller or the driver refuses it before anything is changed;
+- *exact*: over fresh start, stop, restore, drain and seed each row came out once, and each timer fired once;
+- *refused*: before anything is changed;
 - *not there*: this Spark does not have the format; *not run*: not tried.
-
-The date is the day of the run. A driver runs on the Spark that `SPARK_HOME` or an Airflow Spark connection names. This
-package need not be installed there, and neither environment needs `pyspark-client`.
 """
 MOVES = """\
 ## Moves between versions
@@ -70,7 +66,7 @@ AIRFLOWS = (
         "3.3.2",
         "6.3.4",
         "the tests of all tiers, with api-server, scheduler, dag-processor and triggerer; metadata in SQLite, and in"
-        " PostgreSQL 16 where a killed driver of Spark is told, restarted and starts a DAG",
+        " PostgreSQL 16 where a killed driver is reported, restarted and starts a DAG",
         "with each change",
     ),
     ("3.4.0b2", "6.3.4", "the same tests as on 3.2.2 (`tox -e airflow34`)", "2026-11-27"),
@@ -79,70 +75,52 @@ AIRFLOWS = (
 TAIL = """\
 ## What is refused, and when
 
-- A deploy on an older line of Spark than the one that wrote the state, unless every restore of that way in the tables
-  *rocksdb* and *hdfs* above was run and *exact*: refused by `deploy` while the old version still runs, and by the
-  driver at `start()` before anything is touched. Changelogs and state checkpoint format 2 go by their store, also back
-  to a Spark where they were not tried. A drained stream is seeded on any Spark: positions alone are read.
-  State of a batch that was written and not committed counts, too: where the sink holds the batch, it is gone on from.
-- A query that keeps no state goes back, too, between the lines 4.0 to 4.3, in offset log 1: its logs alone are read.
-  Gone with the state of one of the stores above, or by hand, from files to files, on 2026-11-21 (4.3 to 4.2 and to 4.1,
-  4.2 to 4.1); from a newer Spark than these it is refused as state is.
-- A checkpoint in offset log 2 on a Spark that does not know it (4.0, 4.1): refused in the same two places. Drained, it
-  is seeded there in offset log 1.
-- A seed on top of a drain by Spark 4.0 with changelog checkpointing and timers of `transformWithState`: when 4.0 has
-  replayed changelogs it counts timers as rows of the state, so that a drain after a restart counts rows which are not
-  there. Refused by name; `--allow-state-loss` drops nothing then.
-- State checkpoint format 2 with the HDFS-backed store (no Spark 4 has it), other state stores: refused at `start()`,
-  see [the limits](limits.md).
+- A deploy on an older line of Spark than the one that wrote the state, unless every such move in the tables *rocksdb*
+  and *hdfs* was run and *exact*: `deploy` refuses it while the old version still runs, and the driver at `start()`.
+  Changelogs and state checkpoint format 2 follow their store. State of a batch that was written and not committed
+  counts, too. A drained stream is seeded on any Spark.
+- A query without state goes back between the lines 4.0 to 4.3, in offset log 1; from a newer Spark it is refused.
+- A checkpoint in offset log 2 on Spark 4.0 or 4.1. Drained, it is seeded there in offset log 1.
+- A seed after a drain by Spark 4.0 with changelogs and timers of `transformWithState`, after a restart: 4.0 counts
+  timers as rows of the state. `--allow-state-loss` drops nothing then.
+- At `start()`: state checkpoint format 2 with the HDFS-backed store, other state stores; named sources in offset log 1;
+  named sinks (`spark.sql.streaming.queryEvolution.enableSinkEvolution`); a source without a name that occurs twice in a
+  plan (`rows.union(rows)`), in offset log 2: create two readers.
+
+Not tried: offset log 2 with the HDFS-backed store, changelogs or state checkpoint format 2; `transformWithState` with
+an initial state, or in a chain of operators, between versions. Before Spark 4.3 an inner join over columns filtered
+for not null fails after an empty batch, so seeds and rewritten state make its schema nullable (tried for seeds on
+4.2.0).
 
 ## Offset log 2 and named sources
 
-Spark 4.2 and newer write offset log 2 where `spark.sql.streaming.offsetLog.formatVersion` is 2. A checkpoint stays in
-the log that it began with, whatever is set later; a seed begins the one that is set. Spark 4.2 (4.3 does not) leaves
-`spark.sql.shuffle.partitions` out of it in a query's first run: it could then not start over a batch that was planned
-and not committed, and would look for state in as many partitions as the session asks for. Before each start the two
-newest entries get it, with the number that the state has; an event says so. Batch 0 that was cut is run again in the
-partitions that its state was laid out in.
+Spark 4.2 and newer write offset log 2 if `spark.sql.streaming.offsetLog.formatVersion` is 2. A checkpoint keeps the log
+that it started with; a seed uses the current setting. Spark 4.2 leaves `spark.sql.shuffle.partitions` out of it in the
+first run of a query; the driver adds it before each start, and an event reports that.
 
-Names (`.name("orders")`, with `spark.sql.streaming.queryEvolution.enableSourceEvolution`) want offset log 2. Spark
-finds offsets by them.
+Names (`.name("orders")`, with `spark.sql.streaming.queryEvolution.enableSourceEvolution`) need offset log 2.
 
-- **A seed**: a source more starts where its options say, one less is left at its offset, both are told. Each
-  other one keeps its position, in whatever order they stand; under another name too, where a
-  [connector](../how-to/connectors.md) knows what it is. Another source under a name that is known is refused.
-  Of two sources that read the same, each keeps the position of its name;
-  where the names are new, the order of the plan says which is which.
-- **A restore**: the names stay, or it is refused, since Spark would read anew what has another name. Without state the
-  sources may stand in another order.
+- **A seed**: a new source starts where its options say, a removed one is left at its offset; both are reported. The
+  others keep their positions in any order, also under another name if a [connector](../how-to/connectors.md) knows the
+  source. Another source under a known name is refused.
+- **A restore**: the names stay, or it is refused. Without state the order of the sources may change.
 
-## Settings that are not Spark's to keep
+## Settings that Spark does not keep
 
-Spark pins the formats of state in each entry of the offset log, and a stream keeps those that it began with, on every
-newer Spark. It does not pin the state checkpoint format: a session that asks for another one than the checkpoint has is
-refused at `start()`; a drained stream is seeded in any. Nor does it pin changelog checkpointing.
-
-## How it is run
-
-```bash
-# One cell for each Spark, every cell on 4.2.0, a way from each to the next:
-.venv/bin/tox -e tests -- --tier named tests/compat
-# Everything above; hours:
-STREAMSTATE_COMPAT=full .venv/bin/tox -e tests -- --tier named tests/compat
-```
-
-Each Spark is installed once from PyPI into `~/.cache/airflow-streamstate/sparks`, with a Python environment of its own.
-With `STREAMSTATE_COMPAT_RESULTS=docs/compatibility.json` a run writes what it saw; `python docs/compatibility.py` makes
-this page of it.
+Spark pins the formats of state in the offset log, and a stream keeps them on every newer Spark. The state checkpoint
+format is not pinned: another one is refused at `start()`; a drained stream is seeded in any. Changelog checkpointing
+is not pinned either. [Contributing](../project/contributing.md#tiers) says how these runs are started.
 """
 
 
 BAD = """\
 ## Releases that are known to fail
 
-`streamstate home doctor` looks for these among the jars of this machine's Spark, in its `spark-defaults.conf`, and in
-what the current deployment of each stream brings along; `streamstate plan` names in `notes` those of the version that
-it looks at.
+`streamstate home doctor` looks for these in this machine's Spark, its `spark-defaults.conf`, and the current
+deployments of the home; `streamstate plan` names them in `notes`.
 """
+FEWEST = 10
+"""Results of a kind of move from which on they are a table; fewer are a list."""
 
 
 def page(results: dict[str, Any]) -> str:
@@ -156,27 +134,33 @@ def page(results: dict[str, Any]) -> str:
 
 
 def _own(lives: Lives) -> list[str]:
-    lines = ["## On each Spark", "", _row(["state", *SPARKS]), _row(["---"] * (len(SPARKS) + 1))]
-    lines += [_row([cell, *(_said(lives, (spark, "live", cell, "", "")) for spark in SPARKS)]) for cell in CELLS]
+    days = sorted(life["on"] for (_, do, *_), life in lives.items() if do == "live")
+    when = f"Run from {days[0]} to {days[-1]}." if days else "Not run."
+    lines = ["## On each Spark", "", when, "", _row(["state", *SPARKS]), _row(["---"] * (len(SPARKS) + 1))]
+    lines += [_row([cell, *(_outcome(lives, (spark, "live", cell, "", "")) for spark in SPARKS)]) for cell in CELLS]
     return lines
 
 
 def _moves(lives: Lives, how: str) -> list[str]:
-    lines = []
+    lines, few = [], []
     for cell in CELLS:
-        keys = [[(after, "take", cell, before, how) for after in SPARKS if after != before] for before in SPARKS]
-        what = "with its state (restore)" if how == "restore" else "drained, at its positions (seed)"
-        lines.append(f"**{what}: {cell}**")
-        lines.append("")
-        if not any(key in lives for row in keys for key in row):
-            lines += [f"{NOT_RUN}, on none of them", ""]
+        keys = [(after, "take", cell, before, how) for before in SPARKS for after in SPARKS if after != before]
+        found = [key for key in keys if key in lives]
+        if len(found) < FEWEST:
+            few += [f"- {cell}: {_listed(lives, found)}."]
             continue
-        lines += [_row(["from \\ to", *SPARKS]), _row(["---"] * (len(SPARKS) + 1))]
+        what = "with its state (restore)" if how == "restore" else "drained, at its positions (seed)"
+        lines += [f"**{what}: {cell}**", "", _row(["from \\ to", *SPARKS]), _row(["---"] * (len(SPARKS) + 1))]
         for before in SPARKS:
-            said = ["" if after == before else _said(lives, (after, "take", cell, before, how)) for after in SPARKS]
-            lines.append(_row([before, *said]))
+            cells = ["" if to == before else _outcome(lives, (to, "take", cell, before, how)) for to in SPARKS]
+            lines.append(_row([before, *cells]))
         lines.append("")
-    return lines
+    return [*lines, f"Single moves, {'with state' if how == 'restore' else 'after a drain'}:", "", *few, ""]
+
+
+def _listed(lives: Lives, found: list[tuple[str, str, str, str, str]]) -> str:
+    moves = [f"{before} to {after} {lives[key]['outcome']}" for key in found for after, _, _, before, _ in [key]]
+    return ", ".join(moves) or NOT_RUN
 
 
 def _known_bad() -> list[str]:
@@ -201,11 +185,11 @@ def _airflows() -> list[str]:
     return [*head, *rows, "", "No component of Airflow was started on another version than 3.3.2."]
 
 
-def _said(lives: Lives, key: tuple[str, str, str, str, str]) -> str:
+def _outcome(lives: Lives, key: tuple[str, str, str, str, str]) -> str:
     life, (spark, _, cell, of, _) = lives.get(key), key
     if (of or spark) < SINCE.get(cell, ""):
         return NOT_THERE
-    return NOT_RUN if life is None else f"{life['outcome']} ({life['on']})"
+    return NOT_RUN if life is None else str(life["outcome"])
 
 
 def _row(cells: list[str]) -> str:

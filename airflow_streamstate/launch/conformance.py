@@ -129,7 +129,7 @@ def check_launcher(new_stage: Callable[[], LauncherStage]) -> None:
 
 
 def ends_are_told(stage: LauncherStage) -> None:
-    """Exit status and log of a driver are told to every later caller; nothing starts it again (Law 2)."""
+    """Every later caller gets exit status and log of a driver; nothing starts it again (Law 2)."""
     launcher = stage.launcher()
     good = launcher.launch(_request(stage, KEY, "print('first')\nprint('größer', flush=True)\nsys.exit(0)\n"))
     bad_request = _request(stage, OTHER_KEY, "print('wrong', file=sys.stderr, flush=True)\nsys.exit(3)\n")
@@ -241,7 +241,7 @@ def a_driver_that_fails_at_once_is_told(stage: LauncherStage) -> None:
 
 
 def what_cannot_run_is_refused(stage: LauncherStage) -> None:
-    """Before anything is begun: neither ``check`` nor ``launch`` leaves a trace."""
+    """Before anything is started: neither ``check`` nor ``launch`` leaves a trace."""
     request = stage.impossible_request(KEY)
     launcher = stage.launcher()
     _need(launcher.find(request.place) is None, "a launch is found where nothing began")
@@ -251,7 +251,7 @@ def what_cannot_run_is_refused(stage: LauncherStage) -> None:
 
 
 def a_kill_is_told_from_a_failure(stage: LauncherStage) -> None:
-    """A driver that the kernel or a person has killed did not end with a status of its own."""
+    """A driver that the kernel or a person has killed has no exit status."""
     launcher = stage.launcher()
     handle = launcher.launch(_request(stage, KEY, "os.kill(os.getpid(), signal.SIGKILL)\n"))
     status = _over(stage, launcher, handle)
@@ -260,7 +260,7 @@ def a_kill_is_told_from_a_failure(stage: LauncherStage) -> None:
 
 
 def logs_come_while_it_runs_and_after(stage: LauncherStage) -> None:
-    """The log is told while the driver runs, and after its end."""
+    """The log can be read while the driver runs, and after its end."""
     launcher = stage.launcher()
     handle = launcher.launch(_request(stage, KEY, "print('at work', flush=True)\n" + _NEVER_ENDS))
     _wait(stage, lambda: "at work" in launcher.logs(handle, 1 << 20), "the driver's words while it runs")
@@ -322,7 +322,7 @@ def what_is_lacking_is_told(stage: LauncherStage) -> None:
 
 
 def no_room_is_pending(stage: LauncherStage) -> None:
-    """Without room a driver waits, with the reason; withdrawn, it leaves nothing behind and never starts."""
+    """Without room a driver waits, with the reason; withdrawn, it leaves nothing and never starts."""
     launcher = stage.launcher()
     handle = launcher.launch(stage.roomless_request(KEY))
     _wait(

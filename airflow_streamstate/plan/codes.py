@@ -75,18 +75,17 @@ CODES: Mapping[str, Code] = {
     "initial-state-changed": _drain("an initial state was added or removed"),
     "variable-added": _restore(
         "a new state variable",
-        "This difference alone needs nothing. The variable is empty for each key of before.",
+        "Nothing to do. The variable is empty for each earlier key.",
     ),
     "variable-removed": _restore(
         "a state variable was removed",
-        "Restore; what the variable held stays in the checkpoint, and is there again if it comes back.",
+        "Restore; its values stay in the checkpoint, and return with the variable.",
     ),
     "variable-changed": _drain("a state variable of another kind or type", MIGRATE),
     "variable-ttl-changed": _drain("the time to live of a state variable was set or removed"),
     "limit-changed": _person(
         "another limit",
-        "Keep the limit, or deploy --start fresh: it counts over the whole life of a query, and Spark refuses the empty"
-        " batch that a drain is.",
+        "Keep the limit, or deploy --start fresh: it counts over the life of a query, and cannot be drained.",
     ),
     # time
     "watermark-added": _drain("a watermark where there was none"),
@@ -99,18 +98,17 @@ CODES: Mapping[str, Code] = {
     ),
     "source-removed": _drain(
         "a source was removed",
-        "Drain and seed: each source that stays keeps its position, that of the other is left behind.",
+        "Drain and seed: the other sources keep their positions.",
     ),
     "sources-reordered": _drain("the same sources in another order", "Drain and seed: each source keeps its position."),
     "source-renamed": _drain(
         "a source has another name",
-        "Keep the name; or drain and seed: positions go by what a source is, where a connector knows it.",
+        "Keep the name; or drain and seed, if a connector knows the source.",
     ),
     "source-replaced": _person(
         "another path, topic or table instead of a source",
-        "Where the same files were only moved, say --move-source OLD=NEW: the stream goes on exactly. Else decide where"
-        " the new input begins: keep the old source as well for a while, or deploy --start fresh with the starting"
-        " options of the new one.",
+        "If the same files were only moved, add --move-source OLD=NEW. Otherwise keep the old source as well for a"
+        " while, or deploy --start fresh with starting options of the new one.",
     ),
     "source-format-changed": _drain("the same input read in another format"),
     "source-columns-changed": _restore("other columns of a source"),
@@ -118,36 +116,35 @@ CODES: Mapping[str, Code] = {
     "source-pace-changed": _restore("other batch sizes or admission of a source"),
     "source-start-changed": _restore(
         "another starting position of a source",
-        "This difference alone needs nothing: only a fresh start obeys it. To begin elsewhere, deploy --start fresh.",
+        "Nothing to do: only a fresh start (--start fresh) uses it.",
     ),
     # sinks and output
     "sink-replaced": _person(
         "another target, which skips batches by their ids",
-        "Check that the new target is empty or was never written to by a stream: it silently skips batches whose ids it"
-        " holds. Earlier rows stay in the old target.",
+        "Check that no stream wrote to the new target: it silently skips batches whose ids it has. Earlier rows stay in"
+        " the old target.",
     ),
     "sink-redirected": _restore(
         "another target, which takes every batch",
-        "Restore, if that is meant: earlier rows stay in the old target, and the new one gets what follows.",
+        "Restore, if that is intended: earlier rows stay in the old target.",
     ),
     "sink-format-changed": _person(
         "another format in the same target",
-        "Write to a new target: readers would meet files of two formats in one.",
+        "Write to a new target: this one would have files of two formats.",
     ),
     "sink-options-changed": _restore("other options of the sink"),
     "sink-partitioning-changed": _person(
         "other partition columns in the same target",
-        "Write to a new target: readers would meet two layouts in one.",
+        "Write to a new target: this one would have two layouts.",
     ),
     "output-changed": _restore("the output is computed differently from the same state"),
     "output-columns-changed": _restore("other columns are written, or the same under other names"),
     "output-mode-changed": _restore(
-        "another output mode", "Restore, if the readers of the sink know: it gets other rows for the same results."
+        "another output mode", "Restore, if its readers can use it: the sink gets other rows for the same results."
     ),
     "output-mode-complete": _person(
         "to or from complete output",
-        "Decide what the sink should hold: a complete result needs all that was ever counted, and closed state is gone."
-        " Deploy --start fresh on a new target to count all anew.",
+        "Deploy --start fresh on a new target: a complete result needs all input, and closed state is gone.",
     ),
     "trigger-changed": _restore("another trigger"),
     "trigger-unsupported": _person(
@@ -168,7 +165,7 @@ CODES: Mapping[str, Code] = {
     ),
     "checkpoint-format-changed": _drain(
         "another state checkpoint format",
-        "Upgrade with --checkpoint-format, which writes the state anew; or drain and seed.",
+        "Upgrade with --checkpoint-format, which rewrites the state; or drain and seed.",
     ),
     "changelog-changed": _restore("changelogs of state switched on or off"),
     "setting-pinned": _restore(
@@ -183,7 +180,7 @@ CODES: Mapping[str, Code] = {
     ),
     "not-comparable": _drain(
         "plans of two versions of the normalisation",
-        "Start the old version once with this release, so that its plan is recorded again; or drain and seed.",
+        "Start the old version once with this release, which records its plan again; or drain and seed.",
     ),
     "plan-too-large": _drain(
         "a plan of more nodes or names than are compared",
@@ -201,11 +198,11 @@ CODES: Mapping[str, Code] = {
     ),
     "query-dropped": _drain(
         "a query that the new version does not have",
-        "Drain: what it holds comes out. Restored, its checkpoint is carried on unchanged, and it can come back.",
+        "Drain, to write its open results. Restored, its checkpoint is kept, and the query can return.",
     ),
     "queries-swapped": _person(
         "two queries have changed names",
-        "Give each query its old name: each would go on with the state and the positions of the other.",
+        "Give each query its old name: each would continue with the state of the other.",
     ),
 }
 """Code -> what it means, in the order of the docs."""

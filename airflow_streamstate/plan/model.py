@@ -102,7 +102,7 @@ class OperatorInput:
 
     Attributes:
         digest: of all that is below, down to its sources; equal for equal inputs.
-        text: the same in one line, for people.
+        text: the same in one line.
         columns: of the incoming rows.
         sources: the numbers of the sources below (``QueryPlan.sources``), ascending.
         operators: the ids of the next stateful operators below, ascending.
@@ -126,13 +126,13 @@ class StateOperator:
         kind: e.g. ``aggregate``, ``session_window``, ``stream_join`` (``OperatorKind``).
         spark_name: its name in the metadata of its state, e.g. ``stateStoreSave``.
         inputs: what feeds it: one, for a join two, left before right.
-        path: its place in the plan, for people: the kinds of the nodes from the top, ``Project > Aggregate``.
+        path: its place in the plan as text: the kinds of the nodes from the top, ``Project > Aggregate``.
         keys: of its state, windows included; of a join: of both sides, left before right.
         windows: among the keys: kind, column of the time, length or gap, slide, offset.
         aggregates: of an aggregation, each function once.
         join_type: ``Inner``, ``LeftOuter``, ``RightOuter``, ``FullOuter``, ``LeftSemi``; "" where it is no join.
-        condition: of a join, whole; "" for none.
-        function: the name of the user's function; "" for none, or where the plan does not say.
+        condition: of a join, complete; "": not set.
+        function: the name of the user's function; "": not set, or not in the plan.
         output_mode: of an operator that has its own; "" for others.
         time_mode: of a ``transformWithState``: ``NoTime``, ``ProcessingTime`` or ``EventTime``; "" for others.
         timeout: of an operator with a timeout: ``NoTimeout``, ``ProcessingTimeTimeout`` or ``EventTimeTimeout``; ""
@@ -178,12 +178,12 @@ class PlannedSource:
 
     Attributes:
         format: lower case, e.g. ``kafka``, ``json``, ``rate``.
-        adapter: the source connector that knows it; "" for none.
+        adapter: the source connector that knows it; "": not set.
         identity: what it reads, in that connector's words (path, topics, table), or the plan's name of it; no secrets.
         options: those that decide what is read and how, names in lower case; no secrets.
         columns: of its rows.
-        name: given by the script, by which Spark finds its offset; "" for none.
-        path: its place in the plan, for people.
+        name: given by the script, by which Spark finds its offset; "": not set.
+        path: its place in the plan, as text.
         sends_once: why it cannot send a row twice, in its connector's words; "" where it can.
     """
 
@@ -205,8 +205,8 @@ class PlannedSink:
         kind: ``file:parquet``, ``memory``, ``foreachBatch``, ``console``, ``noop``, ``kafka``, ``delta``,
             ``table:NAME`` …: from the writer.
         format: lower case; of a table: its provider, "" where unknown.
-        target: path, table or topic; "" for none. No secrets.
-        adapter: the sink connector that knows it; "" for none.
+        target: path, table or topic; "": not set. No secrets.
+        adapter: the sink connector that knows it; "": not set.
         skips: by what the sink recognises a repeated batch and skips it: ``batch_id``, ``query_id_and_batch_id``,
             ``nothing`` or ``unknown``.
         options: those that decide what is written, names in lower case; no secrets.

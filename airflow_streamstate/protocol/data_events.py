@@ -22,7 +22,7 @@ again. ``unknown``: only the script's own function knows, or no connector knows 
 @message
 @dataclass(frozen=True)
 class BatchesSkipped(Event):
-    """Batches moved their offsets and read no row, as when a sink skips a batch that it already holds.
+    """Batches moved their offsets and read no row, as when a sink skips a batch that it already has.
 
     A warning, no proof: input without rows (empty files, aborted transactions) looks the same. The query runs on.
 
@@ -67,7 +67,7 @@ class SinkUndo(Event):
 @message
 @dataclass(frozen=True)
 class Undoing(SinkUndo):
-    """This start goes back to an older snapshot: the driver is about to remove from the sink what it holds after that
+    """This start goes back to an older snapshot: the driver is about to remove from the sink what it has after that
     (Law 1)."""
 
 
@@ -102,7 +102,7 @@ class Skipped(Event):
 @message
 @dataclass(frozen=True)
 class Repositioned(Event):
-    """A query begins at other offsets than where it ended, as ordered: what is passed over, and what is read again.
+    """A query starts at other offsets than where it ended, as ordered: what is passed over, and what is read again.
 
     Attributes:
         batch_id: the last batch before.

@@ -167,7 +167,7 @@ class Expired(Event):
 @message
 @dataclass(frozen=True)
 class Draining(Event):
-    """All queries are at their barrier, the state is kept aside, the flush begins. Repeated for queries that are
+    """All queries are at their barrier, the state is kept aside, the flush starts. Repeated for queries that are
     flushed after those that feed them.
 
     Attributes:
@@ -358,7 +358,7 @@ class Failed(Event):
 @message
 @dataclass(frozen=True)
 class QueryFailed(Event):
-    """A query failed while the latch was open; its checkpoint stays as it is, and its next start goes on there.
+    """A query failed while the latch was open; its checkpoint stays as it is, and its next start continues there.
 
     Attributes:
         query_name, query_id, query_run_id: the query, and the run of it that failed.
@@ -439,8 +439,8 @@ class SnapshotMirrored(Event):
 @message
 @dataclass(frozen=True)
 class Noted(Event):
-    """A remark for people that changes no state. With ``overtaken_command_id`` in its facts: a drain was ordered and
-    not begun before this end, since a stop came while it was tried; it holds for the next attempt."""
+    """A remark that changes no state. With ``overtaken_command_id`` in its facts: a drain was ordered and not
+    started before this end, since a stop came during its trial; it stays in effect for the next attempt."""
 
     text: str
     facts: Mapping[str, object] = field(default_factory=dict)

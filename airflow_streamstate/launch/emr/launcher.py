@@ -73,13 +73,13 @@ _LISTS = ("--py-files", "--files", "--jars")
 _RUN_ID = re.compile(r"[0-9a-z]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 _LIMITS = {
-    "ends_are_told": "EMR tells no exit status but that of success.",
-    "one_key_is_one_driver": "EMR tells no exit status of a driver that was killed, and does not prove its end.",
-    "a_caller_may_die": "EMR tells no exit status but that of success.",
+    "ends_are_told": "EMR reports no exit status except that of success.",
+    "one_key_is_one_driver": "EMR reports no exit status of a killed driver, and does not prove its end.",
+    "a_caller_may_die": "EMR reports no exit status except that of success.",
     "a_kill_ends_everything": "EMR reports the end of a driver without proof; silent heartbeats and the fence carry.",
     "a_driver_that_fails_at_once_is_told": "EMR reports a failure without proof that all processes have ended.",
     "logs_come_while_it_runs_and_after": "The program of the suite ends with a failure, which EMR does not prove.",
-    "secrets_are_not_shown": "A request with secrets is refused: its files lie on S3.",
+    "secrets_are_not_shown": "A request with secrets is refused: its files are on S3.",
     "no_room_is_pending": "EMR does not say why a run waits.",
     "nothing_is_left_behind": "EMR keeps its record of a run, and one small object keeps the key from starting again.",
 }
