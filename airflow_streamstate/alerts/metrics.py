@@ -142,7 +142,7 @@ _OF_STREAM, _OF_QUERY = ("stream",), ("stream", "query")
 METRICS: tuple[Metric, ...] = (
     Metric(
         "streamstate_stream_up",
-        "1 while the driver of the stream lives and says so: 0 also for one that is silent.",
+        "1 while the driver sends heartbeats.",
         _OF_STREAM,
         _stream(lambda one: one.sight.status.state in ALIVE),
     ),
@@ -178,13 +178,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "streamstate_stream_upgrade_under_way",
-        "1 while an upgrade or rollback holds the stream.",
+        "1 while an upgrade or rollback is under way.",
         _OF_STREAM,
         _stream(lambda one: bool(one.sight.status.upgrade)),
     ),
     Metric(
         "streamstate_stream_heartbeat_age_seconds",
-        "Age of the last sign of life of the driver, by the clocks of the home and the watcher.",
+        "Age of the driver's last heartbeat.",
         _OF_STREAM,
         _stream(lambda one: one.sight.status.heartbeat_age_seconds),
     ),
@@ -196,7 +196,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "streamstate_stream_looked_at_seconds",
-        "When the watcher looked at the stream, in seconds since 1970.",
+        "When the watcher polled the stream, in seconds since 1970.",
         _OF_STREAM,
         _stream(lambda one: one.looked_at.timestamp()),
     ),
@@ -269,20 +269,19 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "streamstate_query_upgrade_downtime_seconds",
-        "How long the query was down at the last upgrade that the watcher saw, of its longest gap: between two commits,"
-        " without the time in which it ran and had nothing to commit.",
+        "Downtime of the query at the last upgrade that the watcher saw.",
         _OF_QUERY,
         _downtimes,
     ),
     Metric(
         "streamstate_query_upgrade_idle_seconds",
-        "How long the query ran with nothing to commit around the last upgrade that the watcher saw.",
+        "Idle time of the query around that upgrade.",
         _OF_QUERY,
         _idle_at_upgrade,
     ),
     Metric(
         "streamstate_alert_standing",
-        "1 for each alert that stands; its subject is a query, an upgrade or a drain.",
+        "1 for each raised alert; its subject is a query, an upgrade or a drain.",
         ("stream", "rule", "subject"),
         _alerts,
     ),
@@ -347,7 +346,7 @@ def collector(watch: AlertWatch) -> Collector:
         """Reads nothing but memory, so a scrape costs no call to the store."""
 
         def collect(self) -> Iterator[Any]:
-            yield GaugeMetricFamily(HOME_UP, "1 if the home answered at the last look.", value=float(not watch.is_away))
+            yield GaugeMetricFamily(HOME_UP, "1 if the home answered at the last poll.", value=float(not watch.is_away))
             streams = list(watch.streams.values())
             for metric in METRICS:
                 family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
