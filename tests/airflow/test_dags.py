@@ -195,6 +195,17 @@ def test_the_parts_that_the_pages_quote_are_marked(bag: DagBag) -> None:
         assert f"# [START {name}]" in text
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/deploy.md"])
+def test_the_shortest_dag_of_a_page_parses(page: str, tmp_path: Path) -> None:
+    """As it is shown: one task, which deploys or upgrades the stream."""
+    (text,) = re.findall(r"```python\n(.*?)```", (DAGS_FOLDER.parent / page).read_text(), re.DOTALL)
+    (tmp_path / "flights.py").write_text(text)
+    shown = DagBag(dag_folder=str(tmp_path))
+    assert shown.import_errors == {}
+    (task,) = shown.dags["flights"].tasks
+    assert (task.stream_id, task.if_running, task.arguments[0]) == ("flights", "ensure", "--input")
+
+
 @pytest.mark.parametrize("job", sorted((DAGS_FOLDER / "jobs").glob("*.py")), ids=lambda path: path.name)
 def test_a_job_knows_nothing_of_us(job: Path) -> None:
     """The scripts are ordinary PySpark."""

@@ -426,10 +426,10 @@ def test_a_new_option_of_upgrade_is_one_field(tmp_path: Path) -> None:
     assert ":param healthy_restarts: healthy only when at most" in found["described"]
     assert (found["rendered"], found["file"], found["record"]) == (7, 7, True)
     assert found["schema"]["anyOf"] == [{"minimum": 0, "type": "integer"}, {"type": "null"}]
-    page = (tmp_path / "docs" / "how-to" / "files.md").read_text()
+    page = (tmp_path / "docs" / "reference" / "stream-files.md").read_text()
     assert "| `upgrade.healthy_restarts` |  | healthy only when" in page
     written = set(copy.changed()) - set(by_hand)
-    assert written == {"airflow_streamstate/operators/upgrade.py", "docs/how-to/files.md"}
+    assert written == {"airflow_streamstate/operators/upgrade.py", "docs/reference/stream-files.md"}
 
 
 def test_a_new_option_of_a_version_is_one_field(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class KubernetesOptions:
-    """Which cluster, and how the driver's pod looks; README of each field in docs/how-to/kubernetes.md.
+    """Which cluster, and how the driver's pod looks; docs/reference/kubernetes.md has each field.
 
     Attributes:
         image: of the driver, with Java, Spark and Python.
