@@ -22,7 +22,7 @@ CHOSEN = RUNS if os.environ.get("STREAMSTATE_SINKS") == "full" else QUICK
     ids=lambda run: run.name,
 )
 def test_each_sink_does_what_the_page_says(run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Restored, seeded, begun anew, replayed, cut off before a commit: as expected, as docs/how-to/sinks.md has it."""
+    """Restored, seeded, started fresh, replayed, cut off before a commit: as docs/reference/sinks.md has it."""
     lines = results_of(run, tmp_path_factory.mktemp(run.name))
     cells = [Cell.of(run, line) for line in lines]
     for cell, line in zip(cells, lines, strict=True):

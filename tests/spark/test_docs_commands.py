@@ -21,6 +21,8 @@ IN_AND_OUT = "-- --input /data/in --output /data/out"
 LIFE = (
     f"deploy flights --app {SCRIPTS} {IN_AND_OUT}",
     "status flights --json",
+    "status flights",
+    "logs flights",
     "list",
     "snapshot create flights",
     "snapshot create flights --request-id nightly-2026-11-21 --ttl 600 --timeout 900",
@@ -45,7 +47,7 @@ LIFE = (
     "plan flights --conf spark.sql.shuffle.partitions=8 --no-rehearsal",
     "plan flights --app count_by_origin_v2.py --replay 10",
     "replay flights",
-    "replay flights --app count_by_origin_v2.py --last 3 --out mended",
+    "replay flights --app count_by_origin_v2.py --last 3 --out fixed",
     "upgrade flights --app count_by_origin_v2.py",
     "events flights --deployment d-0001",
     "rollback flights",
@@ -101,7 +103,7 @@ LIFE = (
 )
 """In this order on one home, each with exit status 0."""
 NEEDS = {
-    "a server of S3 or GCS, a cluster, or Kafka": r"s3://|gs://|spark://|spark-sql-kafka|--commit-offsets-to-group",
+    "an object store, a cluster, or Kafka": r"s3://|gs://|abfss://|spark://|spark-sql-kafka|--commit-offsets-to-group",
     "a place for the driver elsewhere": r"--launcher",
     "a mirror beside one at GCS": r"home restore|--home /data/new|--at-mirrors",
     "an upgrade or a drain that is under way": r"^(continue|approve|reject|cancel) ",
