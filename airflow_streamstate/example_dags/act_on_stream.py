@@ -1,6 +1,6 @@
 """### Act on a stream
 
-What the buttons of the page *Streams* run, each a DAG of its own, so that Airflow's rights say which user may do which.
+What the buttons of the page *Streams* run, each in a separate DAG, so that Airflow's rights decide who may do what.
 Each takes a stream, the connection of its home, and a reason, and can be triggered like any other DAG.
 """
 
@@ -30,7 +30,7 @@ EVERY = {
     "schedule": None,
     "start_date": datetime(2026, 1, 1, tzinfo=timezone.utc),
     "catchup": False,
-    "default_args": {"retries": 1, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began
+    "default_args": {"retries": 1, "retry_delay": timedelta(seconds=10)},  # a retry finds what the earlier try started
     "is_paused_upon_creation": False,
     "doc_md": __doc__,
     "tags": ["streamstate", "act"],
@@ -38,7 +38,7 @@ EVERY = {
 ON_STREAM = {
     "stream_id": "{{ params.stream_id }}",
     "streamstate_conn_id": "{{ params.conn_id }}",
-    "reason": "{{ params.reason }}",  # the signed-in user is recorded beside it
+    "reason": "{{ params.reason }}",  # the signed-in user is recorded with it
     "deferrable": True,
 }
 
@@ -70,7 +70,7 @@ CANCEL = {
         "rollback",
         enum=["rollback", "finish"],
         title="After the stop",
-        description="What becomes of an upgrade whose old version was told to stop already.",
+        description="What to do with an upgrade whose old version was already ordered to stop.",
     ),
 }
 

@@ -84,7 +84,7 @@ The verdict is **{{ plan.verdict | plain }}**. {{ plan.reason | plain }}
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try goes on with what the one before began
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a retry continues what the earlier try started
     render_template_as_native_obj=True,
     user_defined_filters={"plain": plain_markdown},  # no row or name of a stream becomes a link in the form
     params=PARAMS,

@@ -26,7 +26,7 @@ VERSIONS = Path(os.environ.get("NIGHTLY_UPGRADES_FILE", "/srv/streams/versions.j
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try goes on with what the one before began
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a retry continues what the earlier try started
     doc_md=__doc__,
     tags=["streamstate"],
 )

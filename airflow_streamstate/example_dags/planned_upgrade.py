@@ -1,7 +1,7 @@
 """### Plan an upgrade, then make it as the plan says
 
-The new version is rehearsed before anything is stopped: its script runs once beside the stream, on a fork of its state,
-without its sink. If the state can be kept, the running version is stopped and the new one continues with it. If Spark
+The new version is rehearsed before anything is stopped: its script runs once on a fork of the stream's state, without
+its sink. If the state can be kept, the running version is stopped and the new one continues with it. If Spark
 cannot read the state, or would mix results in it, the running version is drained, if the DAG allows it: open windows
 are written early. Otherwise the stream runs on unchanged, and the task fails with the reason.
 """
@@ -47,7 +47,7 @@ PARAMS = {
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a retry finds what the earlier try started
     render_template_as_native_obj=True,
     params=PARAMS,
     doc_md=__doc__,

@@ -20,7 +20,7 @@ from airflow_streamstate.sensors.snapshot import SnapshotReadySensor
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before asked for
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a retry finds what the earlier try requested
     doc_md=__doc__,
     tags=["streamstate"],
 )

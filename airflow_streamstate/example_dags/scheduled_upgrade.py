@@ -32,7 +32,7 @@ VERSION = {
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a retry finds what the earlier try started
     doc_md=__doc__,
     tags=["streamstate"],
 )

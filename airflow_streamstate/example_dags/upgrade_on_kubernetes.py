@@ -46,7 +46,7 @@ VERSION = {
     catchup=False,
     max_active_runs=1,
     params={"image": Param("registry.example.com/spark:4.2.0", type="string", description="with Spark and a Python")},
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a retry finds what the earlier try started
     doc_md=__doc__,
     tags=["streamstate"],
 )

@@ -56,7 +56,7 @@ PARAMS = {
         None,
         type=["null", "string"],
         title="Spark connection",
-        description="An Airflow connection of type spark that says the master instead.",
+        description="An Airflow connection of type spark that has the master instead.",
     ),
     "conf": Param(
         {},
@@ -77,13 +77,13 @@ PARAMS = {
         type=["null", "string"],
         enum=[None, "restore", "seed", "fresh"],
         title="How it starts",
-        description="Empty: as the snapshot at the old version's end says. `fresh` forgets where the old one had been.",
+        description="Empty: by the snapshot at the old version's end. `fresh` forgets the old version's offsets.",
     ),
     "allow_state_loss": Param(
         False,
         type="boolean",
         title="Discard what could not be flushed",
-        description="A drain that leaves rows of state behind is otherwise no start for a new version.",
+        description="Otherwise no new version starts after a drain that leaves rows of state.",
     ),
     "expires_in_seconds": Param(
         600,
@@ -110,11 +110,11 @@ PARAMS = {
 
 # [START upgrade_stream]
 @dag(
-    schedule=os.environ.get("UPGRADE_STREAM_SCHEDULE"),  # none by default: by hand only
+    schedule=os.environ.get("UPGRADE_STREAM_SCHEDULE"),  # by default not set: by hand only
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a retry finds what the earlier try started
     render_template_as_native_obj=True,
     params=PARAMS,
     doc_md=__doc__,

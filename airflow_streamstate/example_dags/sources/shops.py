@@ -38,7 +38,7 @@ class Shops(PartitionedSource):
 
 
 class Shop(Part):
-    """A shop only tells its next orders, so they are read ahead and kept in the spool."""
+    """A shop only returns its next orders, so they are read ahead and kept in the spool."""
 
     def __init__(self, source, shop, number):
         self.source, self.shop, self.number = source, shop, number
