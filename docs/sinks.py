@@ -34,7 +34,7 @@ def table(record: dict[str, Any]) -> str:
     """The table, a row for each sink and the Sparks on which it did the same."""
     rows = _rows(record["cells"])
     lines = [
-        f"As measured on {record['date']}.",
+        f"As measured on {record['date']}; all: {', '.join(record['sparks'])}.",
         "",
         f"| sink | Spark | {' | '.join(CASES.values())} |",
         f"|---|---|{'---|' * len(CASES)}",
@@ -42,7 +42,8 @@ def table(record: dict[str, Any]) -> str:
     for sink, answers in rows.items():
         for (connector, cells), sparks in answers.items():
             name = f"{sink} ({connector})" if connector else sink
-            lines.append(f"| {name} | {', '.join(sparks)} | {' | '.join(cells)} |")
+            which = "all" if sparks == record["sparks"] else ", ".join(sparks)
+            lines.append(f"| {name} | {which} | {' | '.join(cells)} |")
         missing = [spark for spark in record["sparks"] if not any(spark in sparks for sparks in answers.values())]
         if missing:
             lines.append(f"| {sink} | {', '.join(missing)} | {' | '.join([NOT_RUN] * len(CASES))} |")
