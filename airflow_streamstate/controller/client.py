@@ -5,46 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.journal import NumberedEvent
-from airflow_streamstate.controller.adopt.adoptions import Adoptions
-from airflow_streamstate.controller.commands.forced_stop import ForcedStops
-from airflow_streamstate.controller.commands.orders import Orders
-from airflow_streamstate.controller.commands.snapshot_requests import SnapshotRequests
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.deploy.attempts import Attempts
-from airflow_streamstate.controller.deploy.deploy import Deployer
-from airflow_streamstate.controller.deploy.deploying import OnStart
-from airflow_streamstate.controller.deploy.skips import Skips
-from airflow_streamstate.controller.details import StreamDetails
-from airflow_streamstate.controller.drivers.launching import SparkConnections
-from airflow_streamstate.controller.drivers.secrets import LookUp
-from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.isolation import of_one_stream
-from airflow_streamstate.controller.mirrors import Mirrors
 from airflow_streamstate.controller.observe.bounded_runs import is_between_runs
 from airflow_streamstate.controller.observe.logs import FileLog, Log, LogReader, TailedLog
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
-from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
-from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
-from airflow_streamstate.controller.rehearsal.replays import Replays
-from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.retention.pruning import Retaining
-from airflow_streamstate.controller.snapshots import Snapshots
-from airflow_streamstate.controller.state_reader.readings import Readings
-from airflow_streamstate.controller.stream_events import StreamEvents
-from airflow_streamstate.controller.supervise.supervision import Supervision
-from airflow_streamstate.controller.supervise.watcher import Line, Watcher
-from airflow_streamstate.controller.upgrade.tools import UpgradeVerbs
-from airflow_streamstate.controller.upgrade.upgrades import Upgrades, describe_holder
-from airflow_streamstate.controller.wait.completing import Completing
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
-from airflow_streamstate.controller.wait.notifications import Notifications
-from airflow_streamstate.controller.wait.waiting import MAX_POLL_SECONDS, Report, Waits
-from airflow_streamstate.controller.wait.watching import Watching, redacted_event, secrets_in_log
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     InvalidRequestError,
@@ -53,9 +26,40 @@ from airflow_streamstate.errors import (
     UnavailableError,
     UntrustedRecordError,
 )
-from airflow_streamstate.launch.interface import LOCAL, Launcher, LaunchHandle
+from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.terms.order import DEFAULT_DRAIN, DEFAULT_SNAPSHOT, DrainTerms, SnapshotTerms
+
+if TYPE_CHECKING:  # each part is imported when it is first used
+    from airflow_streamstate.controller.adopt.adoptions import Adoptions
+    from airflow_streamstate.controller.commands.forced_stop import ForcedStops
+    from airflow_streamstate.controller.commands.orders import Orders
+    from airflow_streamstate.controller.commands.snapshot_requests import SnapshotRequests
+    from airflow_streamstate.controller.deploy.attempts import Attempts
+    from airflow_streamstate.controller.deploy.deploy import Deployer
+    from airflow_streamstate.controller.deploy.deploying import OnStart
+    from airflow_streamstate.controller.deploy.skips import Skips
+    from airflow_streamstate.controller.details import StreamDetails
+    from airflow_streamstate.controller.drivers.launching import SparkConnections
+    from airflow_streamstate.controller.drivers.secrets import LookUp
+    from airflow_streamstate.controller.home import Home
+    from airflow_streamstate.controller.mirrors import Mirrors
+    from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
+    from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
+    from airflow_streamstate.controller.rehearsal.replays import Replays
+    from airflow_streamstate.controller.request.requests import DeployRequest
+    from airflow_streamstate.controller.retention.pruning import Retaining
+    from airflow_streamstate.controller.snapshots import Snapshots
+    from airflow_streamstate.controller.state_reader.readings import Readings
+    from airflow_streamstate.controller.stream_events import StreamEvents
+    from airflow_streamstate.controller.supervise.supervision import Supervision
+    from airflow_streamstate.controller.supervise.watcher import Line, Watcher
+    from airflow_streamstate.controller.upgrade.upgrades import Upgrades
+    from airflow_streamstate.controller.wait.completing import Completing
+    from airflow_streamstate.controller.wait.notifications import Notifications
+    from airflow_streamstate.controller.wait.waiting import Report, Waits
+    from airflow_streamstate.controller.wait.watching import Watching
+    from airflow_streamstate.launch.interface import Launcher, LaunchHandle
 
 LOG_TAIL_BYTES = 65_536
 
@@ -83,38 +87,164 @@ class Controller:
         self.requested_by = requested_by
         self._context = ControllerContext.of(home, launcher, clock, requested_by, spark_connections, look_up)
         self._observer = self._context.observer
-        self._attempts = Attempts(self._context)
-        self._deployer = Deployer(self._context, self._attempts)
-        self.retention = Retaining(self._context)
-        self.adoptions = Adoptions(
+
+    # the parts
+
+    @cached_property
+    def adoptions(self) -> Adoptions:
+        """Queries that ran without streamstate."""
+        from airflow_streamstate.controller.adopt.adoptions import Adoptions
+
+        return Adoptions(
             self._context,
             self._deployer,
             lambda stream_id: self.retention.retire(stream_id, reason="it never ran a query", deletes=True),
         )
-        self._watching = Watching(self._context)
-        self._orders = Orders(self._context, self._attempts, self._watching)
-        self._waits = Waits(self._context, self._watching)
-        self.completing = Completing(self._context)
-        self.forced_stops = ForcedStops(self._context, self._attempts, self._orders, self._watching, self._waits)
-        self.snapshot_requests = SnapshotRequests(self._context, self._attempts, self._watching, self._waits)
-        self.notifications = Notifications(self._context)
-        self.snapshots = Snapshots(self._context)
-        self.skips = Skips(self._context, self._attempts, self._watching)
-        self.readings = Readings(self._context)
-        self.mirrors = Mirrors(self._context)
-        self.plans = Rehearsals(self._context)
-        self.replays = Replays(self._context, self.plans)
-        self.upgrades = Upgrades(
+
+    @cached_property
+    def completing(self) -> Completing:
+        """Whether all input up to a moment is committed."""
+        from airflow_streamstate.controller.wait.completing import Completing
+
+        return Completing(self._context)
+
+    @cached_property
+    def details(self) -> StreamDetails:
+        """Owner, labels and alert rules of a stream."""
+        from airflow_streamstate.controller.details import StreamDetails
+
+        return StreamDetails(self._context)
+
+    @cached_property
+    def forced_stops(self) -> ForcedStops:
+        """Stops with a deadline."""
+        from airflow_streamstate.controller.commands.forced_stop import ForcedStops
+
+        return ForcedStops(self._context, self._attempts, self._orders, self._watching, self._waits)
+
+    @cached_property
+    def mirrors(self) -> Mirrors:
+        """Copies of snapshots in other stores."""
+        from airflow_streamstate.controller.mirrors import Mirrors
+
+        return Mirrors(self._context)
+
+    @cached_property
+    def notifications(self) -> Notifications:
+        """Orders that were written for drivers."""
+        from airflow_streamstate.controller.wait.notifications import Notifications
+
+        return Notifications(self._context)
+
+    @cached_property
+    def plans(self) -> Rehearsals:
+        """Plans of changes, and rehearsals."""
+        from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
+
+        return Rehearsals(self._context)
+
+    @cached_property
+    def readings(self) -> Readings:
+        """Reading the state in snapshots."""
+        from airflow_streamstate.controller.state_reader.readings import Readings
+
+        return Readings(self._context)
+
+    @cached_property
+    def replays(self) -> Replays:
+        """Runs of recorded batches, into files."""
+        from airflow_streamstate.controller.rehearsal.replays import Replays
+
+        return Replays(self._context, self.plans)
+
+    @cached_property
+    def retention(self) -> Retaining:
+        """Which snapshots stay, and the end of a stream."""
+        from airflow_streamstate.controller.retention.pruning import Retaining
+
+        return Retaining(self._context)
+
+    @cached_property
+    def skips(self) -> Skips:
+        """Commits of batches without their rows."""
+        from airflow_streamstate.controller.deploy.skips import Skips
+
+        return Skips(self._context, self._attempts, self._watching)
+
+    @cached_property
+    def snapshot_requests(self) -> SnapshotRequests:
+        """Orders of snapshots."""
+        from airflow_streamstate.controller.commands.snapshot_requests import SnapshotRequests
+
+        return SnapshotRequests(self._context, self._attempts, self._watching, self._waits)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """The snapshots of a stream."""
+        from airflow_streamstate.controller.snapshots import Snapshots
+
+        return Snapshots(self._context)
+
+    @cached_property
+    def stream_events(self) -> StreamEvents:
+        """The events of streams, for whoever acts on them."""
+        from airflow_streamstate.controller.stream_events import StreamEvents
+
+        return StreamEvents(self._context)
+
+    @cached_property
+    def supervision(self) -> Supervision:
+        """What restarts a stream that failed."""
+        from airflow_streamstate.controller.supervise.supervision import Supervision
+
+        return Supervision(self._context, self._attempts, self.upgrades)
+
+    @cached_property
+    def upgrades(self) -> Upgrades:
+        """Upgrades and rollbacks."""
+        from airflow_streamstate.controller.upgrade.tools import UpgradeVerbs
+        from airflow_streamstate.controller.upgrade.upgrades import Upgrades
+
+        return Upgrades(
             self._context, UpgradeVerbs(self._attempts, self._deployer, self._orders, self._waits, self.plans)
         )
-        self.supervision = Supervision(self._context, self._attempts, self.upgrades)
-        self.stream_events = StreamEvents(self._context)
-        self.details = StreamDetails(self._context)
-        self._waits.add("rehearsed", self._look_at_rehearsal)
-        self._waits.add("upgrade", self._look_for_upgrade_work)
-        self._waits.add("free", self._look_for_no_upgrade)
-        self._waits.add("complete", self.completing.look)
-        self._waits.add("unwell", self._look_for_trouble)
+
+    @cached_property
+    def _attempts(self) -> Attempts:
+        from airflow_streamstate.controller.deploy.attempts import Attempts
+
+        return Attempts(self._context)
+
+    @cached_property
+    def _deployer(self) -> Deployer:
+        from airflow_streamstate.controller.deploy.deploy import Deployer
+
+        return Deployer(self._context, self._attempts)
+
+    @cached_property
+    def _orders(self) -> Orders:
+        from airflow_streamstate.controller.commands.orders import Orders
+
+        return Orders(self._context, self._attempts, self._watching)
+
+    @cached_property
+    def _watching(self) -> Watching:
+        from airflow_streamstate.controller.wait.watching import Watching
+
+        return Watching(self._context)
+
+    @cached_property
+    def _waits(self) -> Waits:
+        from airflow_streamstate.controller.wait.waiting import Waits
+
+        waits = Waits(self._context, self._watching)
+        waits.add("rehearsed", self._look_at_rehearsal)
+        waits.add("upgrade", lambda condition: self.upgrades.look_for_work(condition))
+        waits.add("free", lambda condition: self.upgrades.look_for_none(condition))
+        waits.add("complete", lambda condition: self.completing.look(condition))
+        waits.add("snapshot request", lambda condition: self.snapshot_requests.look(condition))
+        waits.add("unwell", self._look_for_trouble)
+        return waits
 
     @classmethod
     def local(
@@ -218,6 +348,8 @@ class Controller:
 
     def watcher(self, say: Callable[[Line], None], *, host: str | None = None, trusts_clocks: bool = False) -> Watcher:
         """A watcher of the streams of this home; arguments as ``Watcher``."""
+        from airflow_streamstate.controller.supervise.watcher import Watcher
+
         return Watcher(self._context, self.supervision, self.retention, say, host=host, trusts_clocks=trusts_clocks)
 
     # commands
@@ -390,6 +522,8 @@ class Controller:
 
     def events(self, stream_id: str, deployment_id: str | None = None) -> list[NumberedEvent]:
         """The events of a deployment, oldest first, secrets hidden. Raises as ``status``."""
+        from airflow_streamstate.controller.wait.watching import redacted_event
+
         seen = self._observer.observe(stream_id, deployment_id)
         return [
             entry if entry.event is None else NumberedEvent(entry.number, redacted_event(seen, entry.event))
@@ -427,6 +561,8 @@ class Controller:
         def has_ended() -> bool:
             found = self._observer.handle(control, seen.deployment_id, number)
             return found is None or self._observer.status(found).state not in ("running", "pending")
+
+        from airflow_streamstate.controller.wait.watching import secrets_in_log
 
         return LogReader(
             self._log_of(handle, tail_bytes),
@@ -495,24 +631,10 @@ class Controller:
             return WaitResult("pending", last_seen="the rehearsal is not over")
         return WaitResult("done", {"rehearsal_id": condition.deployment_id}, last_seen="the rehearsal is over")
 
-    def _look_for_upgrade_work(self, condition: WaitCondition) -> WaitResult:
-        """Whether ``Upgrades.advance`` would do anything."""
-        where = condition.stream_id, condition.deployment_id
-        state = self.upgrades.view(*where).state
-        last_seen = f"phase {state.phase}{f': {state.text}' if state.text else ''}"
-        if not self.upgrades.has_work(*where):
-            return WaitResult("pending", last_seen=last_seen)
-        return WaitResult("done", {"upgrade_id": condition.deployment_id}, last_seen=last_seen)
-
-    def _look_for_no_upgrade(self, condition: WaitCondition) -> WaitResult:
-        """Whether no upgrade holds the stream."""
-        holder = self.upgrades.holder(condition.stream_id)
-        if holder is not None:
-            return WaitResult("pending", last_seen=describe_holder(holder))
-        return WaitResult("done", {"stream_id": condition.stream_id}, last_seen="no upgrade holds the stream")
-
     def _look_for_trouble(self, condition: WaitCondition) -> WaitResult:
         """Whether the stream, with whatever deployment is current, neither runs nor has come to its end."""
+        from airflow_streamstate.controller.wait.waiting import MAX_POLL_SECONDS
+
         seen, status = self.observed(condition.stream_id)
         last_seen = f"{status.state} ({status.why})"
         if status.state == "running" or (seen is not None and seen.has_come_to_its_end):

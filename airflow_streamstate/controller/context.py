@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.drivers.launching import Drivers, SparkConnections
-from airflow_streamstate.controller.drivers.secrets import LookUp
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.observe import Observer
@@ -18,6 +17,10 @@ from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchStatus
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.register import StreamRegister
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.drivers.launching import Drivers, SparkConnections
+    from airflow_streamstate.controller.drivers.secrets import LookUp
 
 AFTER_LAST_WORD_SECONDS = 15.0
 """How long a driver may live on after its terminal event, in addition to ``exit_grace_seconds``."""
@@ -119,15 +122,21 @@ def _conflict(fact: str, seen: Observation, next_step: str, **facts: str) -> Con
 
 @dataclass(frozen=True)
 class ControllerContext:
-    """What the verbs of one controller share; ``requested_by`` is the caller's name, for records."""
+    """What the verbs of one controller share.
+
+    Attributes:
+        requested_by: the caller's name, for records.
+        spark_connections: resolves ``spark_conn_id``; None where there is no Airflow to ask.
+        look_up: resolves references to secrets; None for this process's environment alone.
+    """
 
     home: Home
     launcher: Launchers
     clock: Clock
     requested_by: str
     observer: Observer
-    drivers: Drivers
-    endings: EndProver
+    spark_connections: SparkConnections | None = None
+    look_up: LookUp | None = None
 
     @classmethod
     def of(
@@ -142,9 +151,19 @@ class ControllerContext:
         """The context of a controller over this home and launcher."""
         launchers = Launchers.of(launcher, clock)
         observer = Observer(home, launchers, clock)
-        drivers = Drivers(home, launchers, clock, spark_connections, look_up)
-        endings = EndProver(observer, drivers, launchers, clock)
-        return cls(home, launchers, clock, requested_by, observer, drivers, endings)
+        return cls(home, launchers, clock, requested_by, observer, spark_connections, look_up)
+
+    @cached_property
+    def drivers(self) -> Drivers:
+        """Launches drivers; imported when it is first used: a verb that only looks launches none."""
+        from airflow_streamstate.controller.drivers.launching import Drivers
+
+        return Drivers(self.home, self.launcher, self.clock, self.spark_connections, self.look_up)
+
+    @cached_property
+    def endings(self) -> EndProver:
+        """Proves that drivers have ended."""
+        return EndProver(self.observer, self.drivers, self.launcher, self.clock)
 
     def update_register(
         self,

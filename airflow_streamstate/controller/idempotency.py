@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol.ids import check_id
-from airflow_streamstate.protocol.records import RequestRecord
-from airflow_streamstate.protocol.rehearsals import Rehearsal
-from airflow_streamstate.protocol.upgrades import Upgrade
 
-Recorded = RequestRecord | Rehearsal | Upgrade
+if TYPE_CHECKING:  # a verb that only looks needs none of the three
+    from airflow_streamstate.protocol.records import RequestRecord
+    from airflow_streamstate.protocol.rehearsals import Rehearsal
+    from airflow_streamstate.protocol.upgrades import Upgrade
+
+Recorded: TypeAlias = "RequestRecord | Rehearsal | Upgrade"
 """The record of a request; each kind keeps the digest of the request."""
+_BECAME: Mapping[str, tuple[str, ...]] = {
+    "RequestRecord": ("verb", "deployment_id"),
+    "Rehearsal": ("rehearsal_id",),
+    "Upgrade": ("upgrade_id",),
+}
+"""The fields that say what a request became, by the kind of its record."""
 
 
 def request_id_or_new(request_id: str | None, clock: Clock) -> str:
@@ -24,15 +35,7 @@ def check_same_request(recorded: Recorded, digest: str) -> None:
         raise ConflictError(
             "this request id was used for something else",
             request_id=recorded.request_id,
-            **_became(recorded),
+            **{name: getattr(recorded, name) for name in _BECAME[recorded.kind]},
             recorded_at=recorded.created_at,
             next_step="Use a new request id; one id stands for one set of files and arguments.",
         )
-
-
-def _became(recorded: Recorded) -> dict[str, str]:
-    if isinstance(recorded, Upgrade):
-        return {"upgrade_id": recorded.upgrade_id}
-    if isinstance(recorded, Rehearsal):
-        return {"rehearsal_id": recorded.rehearsal_id}
-    return {"verb": recorded.verb, "deployment_id": recorded.deployment_id}

@@ -5,8 +5,6 @@ Launchers are found by the entry points ``airflow_streamstate.launchers``, so th
 
 from __future__ import annotations
 
-import difflib
-import importlib.metadata
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -25,7 +23,6 @@ from airflow_streamstate.launch.interface import (
     OpensPages,
     no_page,
 )
-from airflow_streamstate.launch.local import LocalLauncher
 from airflow_streamstate.launch.recorded import check_launch
 
 if TYPE_CHECKING:
@@ -54,7 +51,8 @@ class Launchers:
     ) -> None:
         self._clock = clock
         self._connect = dict(connect or {})
-        self._known: dict[str, Launcher] = {LOCAL: LocalLauncher(clock, environ=environ)}
+        self._environ = environ
+        self._known: dict[str, Launcher] = {}
         self._only: Launcher | None = None
         self._guard = threading.Lock()
 
@@ -146,6 +144,14 @@ class Launchers:
             self.named(handle.launcher).forget(handle)
 
     def _load(self, name: str) -> Launcher:
+        """Import a launcher: a home whose drivers are all elsewhere needs none of this machine."""
+        if name == LOCAL:
+            from airflow_streamstate.launch.local import LocalLauncher
+
+            return LocalLauncher(self._clock, environ=self._environ)
+        import difflib
+        import importlib.metadata
+
         points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
         if name not in points:
             near = difflib.get_close_matches(name, installed_launchers(), 1)
@@ -170,4 +176,6 @@ class Launchers:
 
 def installed_launchers() -> tuple[str, ...]:
     """The names of all launchers here, sorted."""
+    import importlib.metadata
+
     return tuple(sorted({LOCAL, *(point.name for point in importlib.metadata.entry_points(group=GROUP))}))

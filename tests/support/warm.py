@@ -52,9 +52,8 @@ class WarmDeployer:
 
     def deploy(self, request: DeployRequest, request_id: str, rehearsal_id: str) -> DeploymentView:
         """Move the stream to this version; the driver of this rehearsal is to be its first attempt."""
-        context = replace(
-            ControllerContext.of(self.home, self.launcher, self.clock, "tests", None), drivers=self.drivers
-        )
+        context = ControllerContext.of(self.home, self.launcher, self.clock, "tests", None)
+        vars(context)["drivers"] = self.drivers
         resolved = replace(request, rehearsal_id=rehearsal_id)
         return Deployer(context, Attempts(context)).deploy(resolved, request_id, lambda _: None)
 

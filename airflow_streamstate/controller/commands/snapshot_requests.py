@@ -177,7 +177,7 @@ def _timeout(seen: Observation) -> timedelta:
 
 
 class SnapshotRequests:
-    """Requests snapshots; its look is registered with ``waits``."""
+    """Requests snapshots."""
 
     def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching, waits: Waits) -> None:
         self._context = context
@@ -185,7 +185,6 @@ class SnapshotRequests:
         self._attempts = attempts
         self._watching = watching
         self._waits = waits
-        waits.add("snapshot request", self.look)
 
     def ask(
         self,

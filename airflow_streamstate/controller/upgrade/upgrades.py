@@ -27,6 +27,7 @@ from airflow_streamstate.controller.upgrade.forward import claim, next_forward
 from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
 from airflow_streamstate.controller.upgrade.tools import Act, Tools, UpgradeVerbs, Wait
 from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
+from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import (
     ConflictError,
@@ -414,6 +415,22 @@ class Upgrades:
         """Whether ``advance`` would do anything, or the upgrade is over; writes nothing."""
         tools, state = self._tools(stream_id, upgrade_id)
         return state.is_over or isinstance(self._next(tools, state), Act)
+
+    def look_for_work(self, condition: WaitCondition) -> WaitResult:
+        """Whether ``advance`` would do anything."""
+        where = condition.stream_id, condition.deployment_id
+        state = self.view(*where).state
+        last_seen = f"phase {state.phase}{f': {state.text}' if state.text else ''}"
+        if not self.has_work(*where):
+            return WaitResult("pending", last_seen=last_seen)
+        return WaitResult("done", {"upgrade_id": condition.deployment_id}, last_seen=last_seen)
+
+    def look_for_none(self, condition: WaitCondition) -> WaitResult:
+        """Whether no upgrade holds the stream."""
+        holder = self.holder(condition.stream_id)
+        if holder is not None:
+            return WaitResult("pending", last_seen=describe_holder(holder))
+        return WaitResult("done", {"stream_id": condition.stream_id}, last_seen="no upgrade holds the stream")
 
     def advance(
         self, stream_id: str, upgrade_id: str, on_state: Callable[[UpgradeState], None] = lambda _: None
