@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -30,12 +31,14 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.signing import SigningKeys
-from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import local_folder, open_store
 from airflow_streamstate.store.options import StoreOptions, secrets_in
 from airflow_streamstate.store.s3a import ReachedBySpark
+
+if TYPE_CHECKING:  # imported where a snapshot is placed or read: the status of a stream needs its manifest at most
+    from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
 
 _PROBE_FOLDER = "_doctor"  # no stream can have this name
 
@@ -77,6 +80,7 @@ class Home:
         self._memory = Memory()
         self._feed: FeedWriter | None = FeedWriter(GuardedHome(self.presence), clock)
         self._checkpoints = self.home
+        self._open_place: OpenPlace = partial(open_store, options=config.options, clock=clock)
         self._places: SnapshotPlaces | None = None
         if config.checkpoints_uri is not None:
             checkpoints = open_store(config.checkpoints_uri, options=config.options, clock=clock)
@@ -118,7 +122,8 @@ class Home:
         made._memory = Memory()
         made._feed = feed
         made._checkpoints = checkpoints
-        made._places = None if open_place is None else SnapshotPlaces(checkpoints, made._checking(open_place), clock)
+        made._open_place = open_place or partial(open_store, options=made.config.options, clock=clock)
+        made._places = None
         made._is_for_spark = True
         made._launches = folder
         made._identity = ""
@@ -144,8 +149,9 @@ class Home:
     def places(self) -> SnapshotPlaces:
         """The stores in which data of snapshots may lie. Raises as ``checkpoints``."""
         if self._places is None:
-            opened = partial(open_store, options=self.config.options, clock=self.clock)
-            self._places = SnapshotPlaces(self.checkpoints, self._checking(opened), self.clock)
+            from airflow_streamstate.snapshot.placing import SnapshotPlaces
+
+            self._places = SnapshotPlaces(self.checkpoints, self._checking(self._open_place), self.clock)
         return self._places
 
     def _checking(self, open_place: OpenPlace) -> OpenPlace:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import OWN_REQUEST, Owner, UpgradeJournal, UpgradeState
 from airflow_streamstate.errors import ConflictError, DataError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.register import StreamRegister
+
+if TYPE_CHECKING:  # imported where an upgrade is under way: every status asks, and few streams have one
+    from airflow_streamstate.control.upgrades import Owner, UpgradeJournal, UpgradeState
 
 HoldKind = Literal["", "untouched", "waiting", "moving", "abandoned", "gone", "unreadable"]
 """What an upgrade that holds a stream does: it has touched nothing yet; it waits for a person's answer; it moves the
@@ -58,7 +60,7 @@ def refuse_during_upgrade(control: StreamControl, register: StreamRegister | Non
         refuse_another_upgrade(control, register, None)
         return
     held_by = None if register is None else register.upgrade_id
-    if held_by != upgrade_id or not UpgradeJournal(control).is_under_way(upgrade_id):
+    if held_by != upgrade_id or not _journal(control).is_under_way(upgrade_id):
         raise NotHeldError(
             "this upgrade does not hold the stream",
             stream_id=control.stream_id,
@@ -73,7 +75,7 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
     under_way = None if register is None else register.upgrade_id
     if under_way is None or under_way == upgrade_id:
         return
-    journal = UpgradeJournal(control)
+    journal = _journal(control)
     if not journal.is_under_way(under_way) or journal.end_abandoned(under_way):
         return
     try:
@@ -92,6 +94,12 @@ def refuse_another_upgrade(control: StreamControl, register: StreamRegister | No
     )
 
 
+def _journal(control: StreamControl) -> UpgradeJournal:
+    from airflow_streamstate.control.upgrades import UpgradeJournal
+
+    return UpgradeJournal(control)
+
+
 def _ways_out(stream_id: str, *, is_asking: bool) -> str:
     answer = ", `approve` or `reject` answers its plan" if is_asking else ""
     return f"`streamstate continue {stream_id}` finishes it, `cancel` gives it up{answer}."
@@ -102,7 +110,9 @@ def hold_of(control: StreamControl, register: StreamRegister) -> UpgradeHold:
     upgrade_id = register.upgrade_id
     if upgrade_id is None:
         return UpgradeHold()
-    journal = UpgradeJournal(control)
+    from airflow_streamstate.control.upgrades import OWN_REQUEST
+
+    journal = _journal(control)
     try:
         state = journal.state(upgrade_id)
     except DataError:

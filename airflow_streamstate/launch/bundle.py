@@ -16,7 +16,6 @@ from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.command import (
-    DRIVER_CONFIG,
     DRIVER_VARIABLE,
     MODULES_ZIP,
     PROPERTIES,
@@ -25,7 +24,7 @@ from airflow_streamstate.launch.command import (
     modules_zip,
 )
 from airflow_streamstate.launch.driver_zip import RUNNER, RUNNER_NAME, ZIP_NAME, driver_zip_bytes
-from airflow_streamstate.launch.interface import LaunchRequest
+from airflow_streamstate.launch.interface import DRIVER_CONFIG, LaunchRequest
 from airflow_streamstate.launch.master import is_in_process
 from airflow_streamstate.launch.submit_options import SubmitOptions, absorb_conf
 

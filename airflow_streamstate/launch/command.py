@@ -16,7 +16,7 @@ from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.driver_zip import RUNNER_NAME, ZIP_NAME, zip_bytes
-from airflow_streamstate.launch.interface import LaunchRequest
+from airflow_streamstate.launch.interface import DRIVER_CONFIG, LaunchRequest
 from airflow_streamstate.launch.master import check_master, is_asked, is_in_process, is_on_this_machine
 from airflow_streamstate.launch.packages import EXCLUDES, connector_for
 from airflow_streamstate.launch.pinned_jars import pinned_jars
@@ -71,7 +71,6 @@ def _escape_character(char: str, also: str) -> str:
 
 __all__ = ["DriverCommand", "build_command", "find_java", "find_spark_submit"]
 
-DRIVER_CONFIG = "driver.json"
 DRIVER_VARIABLE = "STREAMSTATE_DRIVER"
 """Where a script that attaches finds its configuration."""
 PROPERTIES = "spark.properties"

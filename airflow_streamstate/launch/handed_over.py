@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 from airflow_streamstate.errors import UntrustedRecordError
-from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.folder import LaunchFolder
-from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.launch.interface import DRIVER_CONFIG, LaunchHandle
 
 
 def folder_of(handle: LaunchHandle) -> LaunchFolder | None:

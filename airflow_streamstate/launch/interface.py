@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LaunchState = Literal["pending", "running", "exited", "gone", "unknown"]
 LOCAL = "local"
+DRIVER_CONFIG = "driver.json"
+"""What a launch writes for its driver, for its owner alone: arguments, settings and secrets."""
 """The launcher of drivers on this machine."""
 PYTHON_ENV = "python_env"
 """The option of a launcher for an archive of a Python environment. A local path is pinned in the home when a version is

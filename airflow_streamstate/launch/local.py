@@ -7,16 +7,12 @@ driver's session; an exit status means that nothing of the session is left.
 
 from __future__ import annotations
 
-import importlib.resources
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import (
@@ -24,16 +20,11 @@ from airflow_streamstate.errors import (
     DataError,
     InvalidRequestError,
     MalformedMessageError,
-    OutcomeUnknownError,
     UnavailableError,
     UntrustedRecordError,
 )
-from airflow_streamstate.launch import detached
-from airflow_streamstate.launch.command import DriverCommand, build_command, check_request, spark_version_of
-from airflow_streamstate.launch.driver_zip import LEAD_NAME, RUNNER_NAME, ZIP_NAME, build_driver_zip, write_runner
-from airflow_streamstate.launch.folder import LOG_NAME, LaunchFolder, translated, write_file
+from airflow_streamstate.launch.folder import LOG_NAME, LaunchFolder, translated
 from airflow_streamstate.launch.handed_over import folder_of, handed_over_secrets
-from airflow_streamstate.launch.inherited import inherited
 from airflow_streamstate.launch.interface import (
     LOCAL,
     Connect,
@@ -43,11 +34,13 @@ from airflow_streamstate.launch.interface import (
     LaunchState,
     LaunchStatus,
 )
-from airflow_streamstate.launch.master import check_master_answers
-from airflow_streamstate.launch.processes import exit_sentence, read_stat, this_machine
+from airflow_streamstate.launch.processes import exit_sentence, this_machine
 from airflow_streamstate.launch.recorded import check_launch, check_same
-from airflow_streamstate.launch.session import MARKER, Session
+from airflow_streamstate.launch.session import Session
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+
+if TYPE_CHECKING:
+    from airflow_streamstate.launch.local_start import LocalStart
 
 _OUT_OF_HEAP = 52
 # Why a driver ended, by its log. Each line was seen on real Spark. Hints for people: they decide nothing (Law 13).
@@ -88,9 +81,7 @@ def reason_of_exit(exit_code: int, log_tail: str) -> str:
     return how
 
 
-START_SECONDS = 30.0
 _LOG_TAIL_BYTES = 65_536
-_SHELL = "/bin/sh"
 
 
 class LocalLauncher:
@@ -115,12 +106,10 @@ class LocalLauncher:
         self._environ = environ
 
     def check(self, request: LaunchRequest) -> None:
-        _check_platform()
-        # Only here: a launch that is under way is not refused because its master is being restarted.
-        check_master_answers(*check_request(request, self._inherited()))
+        self._start.check(request)
 
     def spark_version(self, request: LaunchRequest) -> str:
-        return spark_version_of(request, self._inherited())
+        return self._start.spark_version(request)
 
     def launch(self, request: LaunchRequest) -> LaunchHandle:
         folder, place = _folder_at(request.place), request.place
@@ -128,8 +117,7 @@ class LocalLauncher:
         known = self._recorded(folder, place)
         if known is not None:
             return known
-        _check_platform()
-        command = build_command(request, self._inherited())
+        command = self._start.command(request)
         facts = {
             "launch_key": request.launch_key,
             "folder": str(Path(request.folder)),
@@ -139,8 +127,7 @@ class LocalLauncher:
         folder.prepare(facts)
         if (folder.intent() or facts).get("launch_key") != request.launch_key:
             raise _foreign_folder(folder, request.launch_key)
-        _write_working_files(folder, command)
-        self._start(folder, request, command, facts)
+        self._start.start(folder, request, command, facts)
         handle = self._recorded(folder, place)
         if handle is None:
             raise UnavailableError("the driver's process ended before it began", folder=request.folder)
@@ -194,8 +181,12 @@ class LocalLauncher:
     def forget(self, handle: LaunchHandle) -> None:
         """As ``Launcher.forget``: all that there is lies in the folder of the launch."""
 
-    def _inherited(self) -> Mapping[str, str]:
-        return inherited(os.environ) if self._environ is None else self._environ
+    @cached_property
+    def _start(self) -> LocalStart:
+        """What starts drivers: imported at the first start, since most callers only look at a driver."""
+        from airflow_streamstate.launch.local_start import LocalStart
+
+        return LocalStart(self._environ)
 
     def _look(self, handle: LaunchHandle) -> LaunchStatus:
         folder = _folder(handle)
@@ -243,59 +234,6 @@ class LocalLauncher:
         if facts.get("launch_key") != place.launch_key:
             raise _foreign_folder(folder, place.launch_key)
         return _handle(place, facts)
-
-    def _start(
-        self, folder: LaunchFolder, request: LaunchRequest, command: DriverCommand, facts: Mapping[str, object]
-    ) -> None:
-        """Start the leading process and wait until it has claimed the folder, or has found it claimed."""
-        log = Path(request.log_path)
-        with translated(log):
-            log.parent.mkdir(parents=True, exist_ok=True)
-        place = str(folder.path)
-        argv = [sys.executable, "-I", "-S", detached.__file__, place, request.log_path, json.dumps(facts)]
-        argv += [_SHELL, str(folder.path / LEAD_NAME), place, *command.argv]
-        environ = {**command.environment, MARKER: place}
-        try:
-            answer = _answer_of(argv, environ, request.working_folder)
-        except OSError as error:
-            answer = f"error: {error.strerror}"
-        except subprocess.TimeoutExpired:
-            raise OutcomeUnknownError(
-                "the driver's process has not answered in time",
-                folder=place,
-                waited_seconds=START_SECONDS,
-                next_step="Launch again with the same key: it is the same driver.",
-            ) from None
-        if answer not in ("claimed", "lost"):
-            raise UnavailableError("the driver's process could not be started", folder=place, answer=answer[-500:])
-
-
-def _answer_of(argv: list[str], environ: Mapping[str, str], working_folder: str | None) -> str:
-    """Run ``detached.py`` until its child has become the driver, or has given up; returns its answer."""
-    with subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=working_folder,
-        env=environ,
-        close_fds=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            return process.communicate(timeout=START_SECONDS)[0].decode(errors="replace").strip()
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-
-
-def _write_working_files(folder: LaunchFolder, command: DriverCommand) -> None:
-    build_driver_zip(folder.path / ZIP_NAME)
-    write_runner(folder.path / RUNNER_NAME)
-    lead = importlib.resources.files("airflow_streamstate.launch") / LEAD_NAME
-    write_file(folder.path / LEAD_NAME, lead.read_bytes())
-    for name, body in command.files.items():
-        write_file(folder.path / name, body)
 
 
 def _handle(place: LaunchPlace, facts: Mapping[str, object]) -> LaunchHandle:
@@ -355,12 +293,3 @@ def _foreign_folder(folder: LaunchFolder, launch_key: str) -> ConflictError:
         launch_key=launch_key,
         next_step="Give every launch key a folder of its own.",
     )
-
-
-def _check_platform() -> None:
-    if read_stat(os.getpid()) is None:
-        raise InvalidRequestError(
-            "drivers on this machine cannot be watched: there is no /proc",
-            platform=sys.platform,
-            next_step="Launch from Linux.",
-        )

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.launch.command import DRIVER_CONFIG, PROPERTIES
+from airflow_streamstate.launch.command import PROPERTIES
 from airflow_streamstate.launch.folder import HANDLE
-from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
+from airflow_streamstate.launch.interface import DRIVER_CONFIG, LaunchHandle, LaunchStatus
 from airflow_streamstate.launch.ssh.launcher import SshLauncher
 from support.launches import COUNT_START, living_processes, starts, wait_for_end, wait_until
 from support.ssh_stage import RECORDS, ssh_request

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_streamstate.connectors.moving import counted
 from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, SendingOnceConnector, SourceConnector
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, UndoneBy
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.positions import SourceIdentity
 
 BreakKind = Literal["gap", "overlap", "undone", "backwards"]
@@ -133,19 +132,6 @@ def undone_break(
         "command": f"{which} were taken out of the sink by the command that was given",
     }.get(means, f"{which} were taken out of the sink")
     return Break(kind, deployment_id, query_name, "", _id(ended), _id(began), detail, accepted=means is not None)
-
-
-def moves_in(events: Collection[Event | None]) -> list[Skipped | Repositioned]:
-    """The events of one deployment about input that was passed over or read again, in their order.
-
-    Of each query only the last ``Repositioned`` counts: an earlier start was cut off before it built the checkpoint.
-    """
-    last = {event.query_name: event for event in events if isinstance(event, Repositioned)}
-    return [
-        event
-        for event in events
-        if isinstance(event, Skipped) or (isinstance(event, Repositioned) and last[event.query_name] is event)
-    ]
 
 
 def move_breaks(event: Skipped | Repositioned) -> list[Break]:

@@ -30,11 +30,10 @@ from airflow_streamstate.controller.lineage.handovers import (
     Evidence,
     compare_edges,
     move_breaks,
-    moves_in,
     undone_break,
 )
 from airflow_streamstate.controller.lineage.not_running import NotRunning, not_running
-from airflow_streamstate.controller.lineage.repeats import Repeat, repeats_of
+from airflow_streamstate.controller.lineage.repeats import Repeat, moves_in, repeats_of
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time

@@ -6,26 +6,16 @@ it holds; for other sinks it is unknown how much the earlier run wrote, so the b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.measuring import moves_of_batch
 from airflow_streamstate.connectors.moving import counted
-from airflow_streamstate.connectors.sink import Sink, known_sinks, repeat_means
-from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.data_events import BatchRepeated, RepeatMeans
+from airflow_streamstate.protocol.data_events import BatchRepeated, RepeatMeans, Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceMove
 
 MOST_TOLD = 3
-_TABLE = "table:"
 
 
 @dataclass(frozen=True)
@@ -84,24 +74,16 @@ def repeats_of(events: Iterable[Event]) -> list[Repeat]:
     return [_told(event) for event in events if isinstance(event, BatchRepeated)]
 
 
-def repeats_to_come(
-    control: StreamControl, deployment_id: str, attempt: int, events: Iterable[Event], logs: Mapping[str, Checkpoint]
-) -> list[Repeat]:
-    """The batches that the next attempt of an ended deployment runs again first; ``logs``: its checkpoints by query.
+def moves_in(events: Collection[Event | None]) -> list[Skipped | Repositioned]:
+    """The events of one deployment about input that was passed over or read again, in their order.
 
-    Raises:
-        DataError, UnsupportedCheckpointError: a log cannot be read.
-        UnavailableError: the store does not answer.
+    Of each query only the last ``Repositioned`` counts: an earlier start was cut off before it built the checkpoint.
     """
-    starts = {event.query_name: event for event in events if isinstance(event, QueryStarted)}
-    planned = {name: logs[name].position().planned_id for name in sorted(logs) if name in starts}
-    if all(batch_id is None for batch_id in planned.values()):
-        return []
-    plans = recorded_plans(control, deployment_id)
+    last = {event.query_name: event for event in events if isinstance(event, Repositioned)}
     return [
-        _derived(starts[name], batch_id, plans, logs[name], attempt)
-        for name, batch_id in planned.items()
-        if batch_id is not None
+        event
+        for event in events
+        if isinstance(event, Skipped) or (isinstance(event, Repositioned) and last[event.query_name] is event)
     ]
 
 
@@ -147,35 +129,3 @@ def _told(event: BatchRepeated) -> Repeat:
         event.is_flush,
         format_time(event.at),
     )
-
-
-def _derived(
-    start: QueryStarted,
-    batch_id: int,
-    plans: Mapping[str, QueryPlan],
-    checkpoint: Checkpoint,
-    attempt: int,
-) -> Repeat:
-    """From a start of the query, its plan and its log; ``attempt``: the one that will run it again."""
-    sink, place = _sink_of(start.sink, plans.get(start.query_name))
-    moves: tuple[SourceMove, ...] | None = None
-    with suppress(StreamStateError):  # its offsets are unknown then
-        moves = moves_of_batch(checkpoint, batch_id, start.identities)
-    return Repeat(
-        start.deployment_id,
-        start.query_name,
-        batch_id,
-        attempt,
-        place,
-        repeat_means(sink, known_sinks().connectors),
-        moves or (),
-    )
-
-
-def _sink_of(kind: str, plan: QueryPlan | None) -> tuple[Sink, str]:
-    """The sink of a query, and its description: by the recorded plan, else by the kind that its writer reported."""
-    planned = None if plan is None else plan.sink
-    if planned is not None and planned.kind == kind:
-        place = kind if kind.startswith(_TABLE) else planned.described
-        return Sink(planned.format, planned.target or None, None, planned.options), place
-    return Sink("" if kind.startswith(_TABLE) else kind.rpartition(":")[2].lower()), kind

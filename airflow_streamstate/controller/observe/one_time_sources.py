@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from airflow_streamstate.connectors.measuring import known_sources
-from airflow_streamstate.connectors.replaying import sending_once
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.repeating import checkpoint_of
@@ -24,6 +22,9 @@ def one_time_sources(home: Home, seen: Observation) -> OneTimeSources:
     Sources are those of the newest start of each query. A query whose log cannot be read is left out: its driver
     decides.
     """
+    from airflow_streamstate.connectors.measuring import known_sources
+    from airflow_streamstate.connectors.replaying import sending_once
+
     starts: dict[str, QueryStarted] = {}
     for event in seen.of_kind(QueryStarted, any_attempt=True):  # newest first
         starts.setdefault(event.query_name, event)

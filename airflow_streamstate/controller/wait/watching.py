@@ -14,7 +14,7 @@ from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.drivers.secrets import has_references
-from airflow_streamstate.controller.lineage.handovers import moves_in
+from airflow_streamstate.controller.lineage.repeats import moves_in
 from airflow_streamstate.controller.observe.caught_up import query_caught_up
 from airflow_streamstate.controller.observe.committed import with_commits, with_newer
 from airflow_streamstate.controller.observe.drain_phase import drain_phases
@@ -49,9 +49,8 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UntrustedRecordError,
 )
-from airflow_streamstate.launch.command import DRIVER_CONFIG
 from airflow_streamstate.launch.handed_over import handed_over_secrets
-from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, describe_place
+from airflow_streamstate.launch.interface import DRIVER_CONFIG, LOCAL, LaunchHandle, describe_place
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (

@@ -38,7 +38,6 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.bundle import CODE, DriverBundle, build_bundle
 from airflow_streamstate.launch.command import (
-    DRIVER_CONFIG,
     DRIVER_VARIABLE,
     PROPERTIES,
     check_remote,
@@ -48,6 +47,7 @@ from airflow_streamstate.launch.command import (
 from airflow_streamstate.launch.driver_zip import zip_bytes
 from airflow_streamstate.launch.folder import LaunchFolder, tail_bytes, translated, write_file
 from airflow_streamstate.launch.interface import (
+    DRIVER_CONFIG,
     Connect,
     LaunchHandle,
     LaunchPlace,

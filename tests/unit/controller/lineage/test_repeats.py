@@ -10,7 +10,8 @@ import pytest
 from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.controller.lineage.lineage import lineage_of
-from airflow_streamstate.controller.lineage.repeats import Repeat, describe, describe_repeats, repeats_to_come
+from airflow_streamstate.controller.lineage.repeats import Repeat, describe, describe_repeats
+from airflow_streamstate.controller.lineage.repeats_to_come import repeats_to_come
 from airflow_streamstate.plan.model import PlannedSink, RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan
 from airflow_streamstate.protocol.data_events import BatchRepeated
