@@ -10,11 +10,12 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.store.open import local_folder, path_of_file_uri

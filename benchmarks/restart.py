@@ -43,7 +43,7 @@ def run(session: Session) -> list[Result]:
         place = folder / f"watched-{number}"
         with Streams.on_disk(place / "home") as streams, _watching(place):
             running = streams.deploy("delays", SCRIPT, *_arguments(folder, place))
-            streams.controller.supervision.change_policy("delays", POLICY)
+            streams.controller.details.change_restart_policy("delays", POLICY)
             commits = running.checkpoint_path(QUERY) / "commits"
             _wait(lambda: _last(commits) >= WARM_BATCHES, "the first batches")
             session_id = running.session_id()

@@ -11,10 +11,11 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, get_args
 
 from airflow_streamstate.errors import DataError, UnsupportedCheckpointError
+from airflow_streamstate.frozen import dataclass
 
 BarrierKind = Literal["stop", "drain", "fence"]
 MARK_KEY = "streamstate.barrier"

@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_streamstate.checkpoint.entries import (
@@ -16,6 +15,7 @@ from airflow_streamstate.checkpoint.entries import (
     parse_offset_entry,
 )
 from airflow_streamstate.errors import DataError, OutcomeUnknownError, UnavailableError, VersionConflictError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.retry import Retry
 from airflow_streamstate.store.base import Store, bounded_get
 from airflow_streamstate.store.transfer import keys_below

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from airflow_streamstate.control.signatures import Signatures
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.request.patch import launcher_after
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.command import find_java
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.known_bad import brought_names, installed_names, known_bad_among

@@ -7,7 +7,6 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from airflow_streamstate.cli.session import CHECKPOINTS_VARIABLE, HOME_VARIABLE, WORK_DIR_VARIABLE, ShellSession
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import parse_time
 
 if TYPE_CHECKING:

@@ -63,10 +63,10 @@ def list_(session: ShellSession, /, stream_id: str) -> int:
     Exit status 1 if a manifest is unreadable.
     """
     controller = session.controller()
-    places = controller.mirrors.places(stream_id)
+    places = controller.mirrors_of(stream_id)
     rows = [
         {**snapshot_row(kept), "mirrors": places.get(kept.manifest.snapshot_id, [])}
-        for kept in controller.retention.all(stream_id)
+        for kept in controller.kept_snapshots(stream_id)
     ]
     unreadable = controller.snapshots.unreadable(stream_id)
     result = {"snapshots": rows, "unreadable": unreadable}

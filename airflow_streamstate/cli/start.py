@@ -107,10 +107,10 @@ def resume(session: ShellSession, /, stream_id: str, max_lag: int | None, orderi
     """
     _refuse_lag_without_wait(ordering, max_lag)
     controller = session.controller()
-    restarts = controller.supervision.checked(stream_id, values_given(RestartPolicy, given))
+    restarts = controller.details.checked_restarts(stream_id, values_given(RestartPolicy, given))
     view = controller.resume(stream_id, **ordering.facts, **values_given(StartTerms, given))
     if restarts:
-        controller.supervision.change_policy(stream_id, restarts)
+        controller.details.change_restart_policy(stream_id, restarts)
     session.say(lambda console: render.resuming(console, view.to_json()))
     wait_and_emit(session, controller, view, ordering, max_lag)
 

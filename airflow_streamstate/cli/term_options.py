@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ import click
 from airflow_streamstate.cli.offsets import read_offsets_file
 from airflow_streamstate.cli.options import Callback, Moment, Seconds, key_values, option, options, script_arguments
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.options import plain_options
 from airflow_streamstate.protocol.terms.declaration import WORDS, Term, terms_of
 

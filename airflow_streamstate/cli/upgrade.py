@@ -249,7 +249,7 @@ def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
     allow_change(session, change)
     request = UpgradeRequest(change, terms_given(UpgradeTerms, given))
     controller = session.controller()
-    restarts = controller.supervision.checked(stream_id, values_given(RestartPolicy, given))
+    restarts = controller.details.checked_restarts(stream_id, values_given(RestartPolicy, given))
     begin = partial(_begin_with_policy, controller, request, restarts)
     return _begin_and_run(session, controller, stream_id, begin, if_busy, ordering)
 
@@ -260,7 +260,7 @@ def _begin_with_policy(
     """Begin an upgrade; then, where it is not refused, change the restart policy."""
     view = controller.upgrades.begin(request, request_id)
     if restarts:
-        controller.supervision.change_policy(request.stream_id, restarts)
+        controller.details.change_restart_policy(request.stream_id, restarts)
     return view
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import click
 
 from airflow_streamstate.cli.options import ORDER_OPTIONS, WIDTH, Shared, is_short, write_described, write_named
+from airflow_streamstate.frozen import dataclass
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -203,9 +203,9 @@ def policy(session: ShellSession, /, stream_id: str, **given: Any) -> None:
 
     Without options it only shows the policy. What is not given stays as it is. `streamstate watch` acts on it.
     """
-    supervision = session.controller().supervision
+    details = session.controller().details
     changes = values_given(RestartPolicy, given)
-    found = supervision.change_policy(stream_id, changes) if changes else supervision.policy(stream_id)
+    found = details.change_restart_policy(stream_id, changes) if changes else details.restart_policy(stream_id)
     result = {"stream_id": stream_id, **fields_json(found)}
     session.emit(result, lambda console: render.values(console, result))
 

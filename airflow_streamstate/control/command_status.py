@@ -7,7 +7,7 @@ crash between event and clean-up nor a reused number makes a driver obey it twic
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import TypeVar
@@ -15,6 +15,7 @@ from typing import TypeVar
 from airflow_streamstate.clock import whole_milliseconds
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import from_json
 from airflow_streamstate.protocol.commands import (
     BY_THE_DRIVER,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 from airflow_streamstate.control.objects import Cells, check_owner
 from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command

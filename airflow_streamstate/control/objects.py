@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +30,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
     VersionConflictError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import (
     Message,

@@ -7,13 +7,14 @@ removes before anything goes. Both change this one register, so the second one s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from airflow_streamstate.control.objects import Register
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -49,6 +50,16 @@ class Begun:
     take: int
     base_ids: tuple[str, ...]
     abandoned_version: str | None
+
+
+def last_use(manifest: SnapshotManifest, register: RetentionRegister) -> datetime:
+    """When a snapshot was taken or last read."""
+    return max(manifest.taken_at, register.used.get(manifest.snapshot_id, manifest.taken_at))
+
+
+def known_good_of(register: RetentionRegister) -> str | None:
+    """The last deployment that has proven itself; None before the first."""
+    return None if register.known_good is None else register.known_good.deployment_id
 
 
 class Retention:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from airflow_streamstate.errors import DataError, SignatureError, VersionConflictError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import Message, encoded, from_json, object_in
 from airflow_streamstate.protocol.ids import is_id

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectExistsError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.downtimes import Downtime

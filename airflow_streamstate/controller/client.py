@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # each part is imported when it is first used
     from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
     from airflow_streamstate.controller.rehearsal.replays import Replays
     from airflow_streamstate.controller.request.requests import DeployRequest
+    from airflow_streamstate.controller.retention.kept_snapshots import KeptSnapshot
     from airflow_streamstate.controller.retention.pruning import Retaining
     from airflow_streamstate.controller.snapshots import Snapshots
     from airflow_streamstate.controller.state_reader.readings import Readings
@@ -596,6 +597,18 @@ class Controller:
         return FileLog(
             Path(path) if isinstance(path, str) else None, tail_bytes, Path(top) if isinstance(top, str) else None
         )
+
+    def kept_snapshots(self, stream_id: str) -> list[KeptSnapshot]:
+        """The complete snapshots of a stream, oldest first, with what keeps them. Raises StreamNotFoundError."""
+        from airflow_streamstate.controller.retention.kept_snapshots import kept_snapshots
+
+        return kept_snapshots(self._context, stream_id)
+
+    def mirrors_of(self, stream_id: str) -> dict[str, list[str]]:
+        """By snapshot, the mirrors that have it according to the drivers' events. Raises StreamNotFoundError."""
+        from airflow_streamstate.controller.retention.kept_snapshots import mirrors_of
+
+        return mirrors_of(self._context, stream_id)
 
     # wait
 

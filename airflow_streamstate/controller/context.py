@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.observe import Observer
 from airflow_streamstate.errors import ConflictError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchStatus
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.register import StreamRegister

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
@@ -18,6 +17,7 @@ from airflow_streamstate.errors import (
     InvalidRequestError,
     StreamStateError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Finished, Stopped
 from airflow_streamstate.protocol.ids import deployment_id_for, fencing_token_of, snapshot_id_for

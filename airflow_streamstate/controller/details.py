@@ -1,4 +1,4 @@
-"""What people record of a stream beside its versions: whose it is, when it is alerted about, and what of it stays."""
+"""What people record of a stream besides its versions: owner, labels, restarts, alerts, and which snapshots stay."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.retention import RetentionPolicy
 
 
 class StreamDetails:
-    """Owner, labels, alert rules and retention of the streams of one home; a change starts and ends nothing."""
+    """Owner, labels, restart policy, alert rules and retention of the streams of one home; a change starts and ends
+    nothing."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -63,6 +65,29 @@ class StreamDetails:
                 next_step=f"`streamstate label {stream_id}` shows its labels.",
             )
         return self._context.update_register(control, change).value.ownership
+
+    def restart_policy(self, stream_id: str) -> RestartPolicy:
+        """The restart policy. Raises StreamNotFoundError."""
+        return self._existing(stream_id).need_register().value.restart_policy
+
+    def checked_restarts(self, stream_id: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values, which fit the restart policy of the stream. Raises as ``change_restart_policy``."""
+        if given:
+            self.restart_policy(stream_id).changed(given)
+        return given
+
+    def change_restart_policy(self, stream_id: str, given: Mapping[str, Any]) -> RestartPolicy:
+        """Change these values of the restart policy.
+
+        Raises:
+            StreamNotFoundError: there is no such stream.
+            InvalidRequestError: a value is unknown or out of its range.
+        """
+
+        def change(register: StreamRegister) -> StreamRegister:
+            return replace(register, restart_policy=register.restart_policy.changed(given))
+
+        return self._context.update_register(self._existing(stream_id), change).value.restart_policy
 
     def alert_rules(self, stream_id: str) -> AlertRules:
         """The alert rules. Raises StreamNotFoundError; DataError: they are damaged."""

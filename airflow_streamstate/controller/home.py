@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.own_files import is_reached_plainly
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id

@@ -12,7 +12,6 @@ from airflow_streamstate.errors import (
     SnapshotNotFoundError,
     StreamStateError,
 )
-from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.copy import CopyProgress
@@ -65,17 +64,6 @@ class Mirrors:
         if not wanted:
             raise no_mirrors(stream_id)
         return [self.open(uri) for uri in wanted]
-
-    def places(self, stream_id: str) -> dict[str, list[str]]:
-        """By snapshot, the mirrors that have it according to the drivers' events."""
-        control = self._context.home.need_stream(stream_id)
-        found: dict[str, list[str]] = {}
-        for deployment_id in control.deployment_ids():
-            for entry in self._context.observer.events(control, deployment_id):
-                event = entry.event
-                if isinstance(event, SnapshotMirrored) and event.mirror_uri not in found.get(event.snapshot_id, ()):
-                    found.setdefault(event.snapshot_id, []).append(event.mirror_uri)
-        return found
 
     def copy(
         self,

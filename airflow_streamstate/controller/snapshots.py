@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.deploy.audit import is_start_of_another, outrun_problems
 from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.snapshot.seal import seal_as_read
-from airflow_streamstate.snapshot.verify import Problem, examine
+
+if TYPE_CHECKING:
+    from airflow_streamstate.snapshot.verify import Problem
 
 
 class Snapshots:
@@ -54,6 +55,11 @@ class Snapshots:
             SnapshotNotFoundError: the snapshot has no manifest.
             UnavailableError: the store of its data does not answer.
         """
+        from airflow_streamstate.controller.deploy.audit import is_start_of_another, outrun_problems
+        from airflow_streamstate.snapshot.leases import leased
+        from airflow_streamstate.snapshot.seal import seal_as_read
+        from airflow_streamstate.snapshot.verify import examine
+
         home = self._context.home
         control = home.need_stream(stream_id)
         with leased(control, snapshot_id, f"verify, {self._context.requested_by}") as lease:

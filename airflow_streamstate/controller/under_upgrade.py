@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, DataError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.register import StreamRegister
 

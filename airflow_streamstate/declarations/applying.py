@@ -660,7 +660,7 @@ class _OneStream:
 
     def _set_rules(self) -> None:
         """Make restart policy, alert rules, owner, labels and retention as declared; nothing is started or ended."""
-        details, supervision = self._controller.details, self._controller.supervision
+        details = self._controller.details
         wanted = stream_values(self._declared)
         details.change_alert_rules(self._stream_id, wanted["alert_rules"])
         if vars(details.ownership(self._stream_id)) != {"owner": wanted["owner"], "labels": wanted["labels"]}:
@@ -668,8 +668,8 @@ class _OneStream:
         kept = RetentionPolicy.of(wanted["retention"])
         if details.retention(self._stream_id) != kept:
             details.change_retention(self._stream_id, kept)
-        if vars(supervision.policy(self._stream_id)) != wanted["restart_policy"]:
-            supervision.change_policy(self._stream_id, wanted["restart_policy"])
+        if vars(details.restart_policy(self._stream_id)) != wanted["restart_policy"]:
+            details.change_restart_policy(self._stream_id, wanted["restart_policy"])
 
 
 def stopping(controller: Controller, stream_id: str, request_id: str, timeout_seconds: float) -> UnderWay:

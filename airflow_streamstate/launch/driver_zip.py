@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PACKAGE = "airflow_streamstate"
 DISTRIBUTION = "airflow-streamstate"
 TRAVELLING = (
-    *("errors", "clock", "migration", "retry", "protocol", "store", "control", "checkpoint"),
+    *("errors", "frozen", "clock", "migration", "retry", "protocol", "store", "control", "checkpoint"),
     *("snapshot", "plan", "connectors", "sources", "driver"),
 )
 _LAUNCHING = (*TRAVELLING, "launch")

@@ -7,11 +7,12 @@ any time later, as ``kubectl`` asks about a job.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import FieldError, fields_json, read_fields
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from airflow_streamstate.frozen import dataclass
 
 PROC = Path("/proc")
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import MalformedMessageError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.folder import LaunchFolder
 from airflow_streamstate.launch.processes import (
     Machine,

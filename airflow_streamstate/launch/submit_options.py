@@ -8,9 +8,10 @@ prefix or of the configuration are taken out there and joined here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 
 _LISTS = {"--py-files": "py_files", "--files": "files", "--packages": "packages", "--jars": "jars"}
 _CONF_LISTS = {

@@ -142,7 +142,7 @@ def snapshots_part(client: Controller, asked: Asked) -> dict[str, Any]:
             "is_known_good": kept.is_known_good,
             "batches": {name: query.position.batch_id for name, query in kept.manifest.queries.items()},
         }
-        for kept in client.retention.all(stream_id)
+        for kept in client.kept_snapshots(stream_id)
     ]
     return {"snapshots": rows[::-1], "unreadable": client.snapshots.unreadable(stream_id)}
 

@@ -7,10 +7,11 @@ plans, on each Spark that ``reading`` knows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import Attempt, Milliseconds, QueryName, RunId, StreamId
 from airflow_streamstate.protocol.positions import WatermarkSpec

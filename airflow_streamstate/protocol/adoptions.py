@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import Count, QueryName, SnapshotIdOrNone, StreamId
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, get_args
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import (
     Attempt,

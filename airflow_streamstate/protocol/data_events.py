@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import message
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.fields import QueryName

@@ -10,9 +10,10 @@ Each time names its clock: the store's (of a commit file), a driver's, or a cont
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.fields import DeploymentId, Milliseconds, QueryName, Seconds
 
 STORE, DRIVER, CONTROLLER = "store", "driver", "controller"

@@ -7,10 +7,10 @@ is a class in ``events`` or ``data_events``, and the code that reports it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import Message
 from airflow_streamstate.protocol.fields import Attempt, DeploymentId, StreamId
 from airflow_streamstate.protocol.stream_events import StreamEventKind

@@ -7,10 +7,11 @@ An event that ends a command carries its ``command_id`` and ``command_number``; 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import data_events  # noqa: F401 - registers its events
 from airflow_streamstate.protocol.causes import cause_of
 from airflow_streamstate.protocol.codec import message, messages_of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 
 MAX_LABELS = 32
 MAX_CHARACTERS = 100

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.fields import EventTime, Milliseconds
 
 

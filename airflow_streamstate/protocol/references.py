@@ -7,10 +7,10 @@ reference is recorded; the launching controller looks the value up at each launc
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 
 SourceName = Literal["airflow-connection", "airflow-variable", "env"]
 PARTS = ("password", "login", "host", "port", "schema")

@@ -6,10 +6,11 @@ Its driver may then wait, warm, to become the first attempt of the deployment th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import (
     Attempt,

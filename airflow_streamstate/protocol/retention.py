@@ -6,11 +6,12 @@ That a snapshot is taken, read, pinned or removed is decided in this one object,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import Count, DeploymentId, Seconds, SnapshotId, StreamId, Word
 from airflow_streamstate.protocol.manifest import SnapshotSlot

@@ -7,10 +7,11 @@ variable has 12 bits, which tell a change, and fit too many values to guess one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import Attempt, Count, QueryName, RunId, Sha256OrNone, StreamId
 

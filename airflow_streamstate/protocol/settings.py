@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.fields import Seconds
 from airflow_streamstate.protocol.terms.declaration import check_terms, term, terms_of
 

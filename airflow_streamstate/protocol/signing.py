@@ -12,9 +12,10 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from airflow_streamstate.errors import InvalidRequestError, SignatureError
+from airflow_streamstate.frozen import dataclass
 
 SIGNATURE = "signature"
 SIGNING_KEY_VARIABLE = "STREAMSTATE_SIGNING_KEY"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import datetime
 from typing import Any, Literal, get_args
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import format_time, parse_time
 
 StreamEventKind = Literal[

@@ -6,10 +6,11 @@ An upgrade is one record and a journal of steps, each written before its act; an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import Message, Tagged, message
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.fields import (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, Literal
 
 from airflow_streamstate.errors import MalformedMessageError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.terms.reading import ExportFormat
 
 Verb = Literal["state", "diff"]

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, ObjectMissingError
+from airflow_streamstate.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -42,6 +42,7 @@ from botocore.session import get_session
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.store.options import ResolvedS3, S3Options
 from airflow_streamstate.store.s3_errors import NAMED_ENDPOINT, PLAIN_STS, ROLE_PREFIX, as_error, classify
 from airflow_streamstate.store.s3a import SparkSettings, s3a_settings

@@ -173,7 +173,7 @@ def watches(seconds: float = 20.0) -> Act:
     """Give the stream a policy, and watch it for so long."""
 
     def act(_: Race, controller: Controller) -> object:
-        controller.supervision.change_policy(STREAM, {"on_failure": "restart", "initial_backoff_seconds": 1.0})
+        controller.details.change_restart_policy(STREAM, {"on_failure": "restart", "initial_backoff_seconds": 1.0})
         until = controller.clock.monotonic_seconds() + seconds
         controller.watcher(lambda _line: None, host="watcher").run(
             lambda: controller.clock.monotonic_seconds() >= until, tick_seconds=1.0

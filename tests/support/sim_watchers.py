@@ -80,7 +80,7 @@ class WatchedLife:
     def _open(self, process: Process, life: Life) -> None:
         controller = self.world.calm_controller(process)
         life.drive(process, controller)
-        controller.supervision.change_policy(STREAM, self.policy)
+        controller.details.change_restart_policy(STREAM, self.policy)
 
     def _start(self, name: str) -> None:
         """A watcher under a systemd that starts it again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -17,6 +17,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.lineage.not_running import has_run_to_its_end
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.downtimes import (

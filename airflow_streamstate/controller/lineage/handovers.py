@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from airflow_streamstate.connectors.moving import counted
 from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, SendingOnceConnector, SourceConnector
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, UndoneBy
 from airflow_streamstate.protocol.positions import SourceIdentity
 

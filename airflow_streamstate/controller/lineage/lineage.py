@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry
@@ -35,6 +35,7 @@ from airflow_streamstate.controller.lineage.handovers import (
 from airflow_streamstate.controller.lineage.not_running import NotRunning, not_running
 from airflow_streamstate.controller.lineage.repeats import Repeat, moves_in, repeats_of
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, Undone

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (

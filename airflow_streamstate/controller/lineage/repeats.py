@@ -7,9 +7,10 @@ it holds; for other sinks it is unknown how much the earlier run wrote, so the b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from airflow_streamstate.connectors.moving import counted
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.data_events import BatchRepeated, RepeatMeans, Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event

@@ -7,12 +7,12 @@ An unknown lag is never a yes. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from airflow_streamstate.connectors.moving import counted
 from airflow_streamstate.controller.observe.bounded_runs import ended_runs
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.pace import left_at_least
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
 

@@ -8,12 +8,12 @@ itself is judged by that run instead: whether it came to its end, however many b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from airflow_streamstate.controller.observe.bounded_runs import bounded_queries, ended_runs, repeated_runs
 from airflow_streamstate.controller.observe.caught_up import describe_behind, has_some_left, query_caught_up
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.pace import decide_slower, left_at_least, paces_of
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.events import Failed, Finished, QueryStarted
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest

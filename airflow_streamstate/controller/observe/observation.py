@@ -7,7 +7,7 @@ the first row of ``STATE_TABLE`` that holds. docs/reference/states.md is written
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Literal, TypeVar
@@ -16,6 +16,7 @@ from airflow_streamstate.control import command_status
 from airflow_streamstate.control.command_status import NEVER_SEEN, CommandStatus, fold
 from airflow_streamstate.control.journal import CommandSlot, NumberedEvent
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol.commands import BY_THE_DRIVER, DrainNotification, StopRequest
 from airflow_streamstate.protocol.event import Event

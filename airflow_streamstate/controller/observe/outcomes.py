@@ -6,10 +6,11 @@ Each end of an order and of a deployment has an outcome, so that no wait is for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from airflow_streamstate.controller.observe.observation import Observation, State
 from airflow_streamstate.controller.observe.views import OutcomeKind
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
     DrainNotification,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from airflow_streamstate.connectors.moving import counted
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.terms.upgrade import LEAST_SLOWER_FACTOR
 

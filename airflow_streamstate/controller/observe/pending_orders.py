@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.control.command_status import cancelled_drains, is_late
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import (
     CancelRequest,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import datetime
 from typing import Literal
 
@@ -12,6 +12,7 @@ from airflow_streamstate.controller.observe.caught_up import describe_behind, de
 from airflow_streamstate.controller.observe.drain_phase import DrainPhase
 from airflow_streamstate.controller.observe.observation import State
 from airflow_streamstate.controller.observe.pending_orders import PendingOrder
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import format_time, to_json
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event

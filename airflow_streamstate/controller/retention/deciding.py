@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_streamstate.control.retention import last_use
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import RetentionPolicy, RetentionRegister
 from airflow_streamstate.snapshot.deletion import held_in
@@ -17,11 +18,6 @@ class Fate:
 
     goes: bool
     why: tuple[str, ...]
-
-
-def last_use(manifest: SnapshotManifest, register: RetentionRegister) -> datetime:
-    """When a snapshot was taken or last read."""
-    return max(manifest.taken_at, register.used.get(manifest.snapshot_id, manifest.taken_at))
 
 
 def decide_fates(

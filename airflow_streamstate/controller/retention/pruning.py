@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from airflow_streamstate.control.retention import Retention, is_held
+from airflow_streamstate.control.retention import Retention, known_good_of
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
@@ -18,15 +18,13 @@ from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.mirrors import Mirrors, no_mirrors
 from airflow_streamstate.controller.observe.views import CommandView
 from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
-from airflow_streamstate.controller.retention.deciding import Fate, decide_fates, last_use
+from airflow_streamstate.controller.retention.deciding import Fate, decide_fates
 from airflow_streamstate.controller.retention.leftovers import Leftover, Leftovers, SameStream
 from airflow_streamstate.controller.retention.needs import Needs, needs_of
 from airflow_streamstate.controller.retention.retiring import Retired, Retiring
-from airflow_streamstate.controller.snapshots import Snapshots
 from airflow_streamstate.controller.state_reader.readings import Readings
 from airflow_streamstate.controller.wait.known_good import has_proven_itself
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
-from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
@@ -36,7 +34,7 @@ from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.deletion import Removed, Remover
 from airflow_streamstate.snapshot.mirror import refuse_left_behind, refuse_same
 from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
-from airflow_streamstate.snapshot.sharing import freed_bytes, shared_bytes
+from airflow_streamstate.snapshot.sharing import freed_bytes
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.cleanup import clear_left
 
@@ -197,24 +195,6 @@ def settle(home: Home, control: StreamControl, retention: Retention, through: st
     retention.change(edit)
 
 
-@dataclass(frozen=True)
-class KeptSnapshot:
-    """A complete snapshot, and why it is kept.
-
-    Attributes:
-        shared_bytes: bytes that another snapshot, or on a disk the checkpoint, has as well.
-        leases: its current readers.
-        used_at: when it was taken or last read.
-    """
-
-    manifest: SnapshotManifest
-    shared_bytes: int
-    is_pinned: bool
-    is_known_good: bool
-    leases: tuple[str, ...]
-    used_at: str
-
-
 PolicySource = Literal["given", "recorded", "default"]
 
 
@@ -264,16 +244,12 @@ class Pruned:
         }
 
 
-def _known_good(kept: RetentionRegister) -> str | None:
-    return None if kept.known_good is None else kept.known_good.deployment_id
-
-
 def _until(control: StreamControl, register: StreamRegister, kept: RetentionRegister, needs: Needs) -> str | None:
     """The last deployment whose evidence of its beginning may be removed; None for none.
 
     The evidence of the current deployment stays, as does the snapshot that it started from.
     """
-    good = _known_good(kept)
+    good = known_good_of(kept)
     if needs.is_moving or good is None:
         return None
     ids = [one for one in control.deployment_ids() if order_of(one) <= order_of(good)]
@@ -362,7 +338,7 @@ class Retaining:
         retention = Retention(control, self._context.requested_by)
         kept_register = retention.read()
         manifests, _ = self._manifests(control, kept_register)
-        needs = needs_of(control, register, manifests, _known_good(kept_register))
+        needs = needs_of(control, register, manifests, known_good_of(kept_register))
         now = self._context.clock.now()
         fates = decide_fates(manifests, needs.snapshots, kept_register, policy, now)
         notes = _notes(needs, kept_register)
@@ -387,7 +363,7 @@ class Retaining:
             needs,
             stays,
             spec.deployment_id,
-            _known_good(kept_register),
+            known_good_of(kept_register),
             same,
             is_dry=is_dry,
             is_blind=is_blind,
@@ -442,7 +418,7 @@ class Retaining:
 
         def choose(register: RetentionRegister) -> list[str]:
             now = self._context.clock.now()
-            needs = needs_of(control, control.need_register().value, manifests, _known_good(register))
+            needs = needs_of(control, control.need_register().value, manifests, known_good_of(register))
             again = decide_fates(manifests, needs.snapshots, register, policy, now)
             return [one for one, fate in again.items() if fate.goes and fates[one].goes]
 
@@ -482,41 +458,6 @@ class Retaining:
             except DataError:
                 return True
         return False
-
-    # list
-
-    def all(self, stream_id: str) -> list[KeptSnapshot]:
-        """The complete snapshots of a stream, oldest first, with what keeps them. Raises StreamNotFoundError."""
-        control = self._home.need_stream(stream_id)
-        manifests = Snapshots(self._context).all(stream_id)
-        shared = shared_bytes(self._home.checkpoints, manifests)
-        kept, good = self._looked(control, {one.snapshot_id: one for one in manifests})
-        now = self._context.clock.now()
-        leases = [lease for lease in kept.leases.values() if is_held(lease, now)]
-        return [
-            KeptSnapshot(
-                manifest,
-                shared[manifest.snapshot_id],
-                manifest.snapshot_id in kept.pins,
-                manifest.snapshot_id in good,
-                tuple(sorted(lease.reader for lease in leases if lease.snapshot_id == manifest.snapshot_id)),
-                format_time(last_use(manifest, kept)),
-            )
-            for manifest in manifests
-            if manifest.snapshot_id not in kept.condemned
-        ]
-
-    def _looked(
-        self, control: StreamControl, manifests: dict[str, SnapshotManifest]
-    ) -> tuple[RetentionRegister, set[str]]:
-        """The retention register, and the snapshots kept for the last known good version; empty where it is damaged."""
-        empty = RetentionRegister(control.stream_id, "", self._context.clock.now(), "")
-        try:
-            kept = Retention(control).read()
-            needs = needs_of(control, control.need_register().value, manifests, _known_good(kept))
-        except StreamStateError:
-            return empty, set()
-        return kept, {one for one, why in needs.snapshots.items() if why.startswith("last known good")}
 
     def retire(self, stream_id: str, *, reason: str = "", deletes: bool = False) -> Retired:
         """As ``Retiring.retire``."""

@@ -7,9 +7,8 @@ is first (Laws 1 and 2).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.control.command_status import of_kind
@@ -61,7 +60,7 @@ from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
+from airflow_streamstate.protocol.restarts import Restarts
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms
 from airflow_streamstate.snapshot.verify import check_before_start
 
@@ -93,33 +92,6 @@ class Supervision:
         self._attempts = attempts
         self._upgrades = upgrades
         self._clock = context.clock
-
-    # the policy
-
-    def policy(self, stream_id: str) -> RestartPolicy:
-        """The restart policy of a stream. Raises StreamNotFoundError."""
-        return self._context.home.need_stream(stream_id).need_register().value.restart_policy
-
-    def checked(self, stream_id: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values, which fit the policy of the stream. Raises as ``change_policy``."""
-        if given:
-            self.policy(stream_id).changed(given)
-        return given
-
-    def change_policy(self, stream_id: str, given: Mapping[str, Any]) -> RestartPolicy:
-        """Change these values of a stream's restart policy; nothing is started or ended.
-
-        Raises:
-            StreamNotFoundError: there is no such stream.
-            InvalidRequestError: a value is unknown or out of its range.
-        """
-        control = self._context.home.need_stream(stream_id)
-        control.need_register()
-
-        def change(register: StreamRegister) -> StreamRegister:
-            return replace(register, restart_policy=register.restart_policy.changed(given))
-
-        return self._context.update_register(control, change).value.restart_policy
 
     # watching
 

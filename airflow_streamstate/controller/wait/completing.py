@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta, timezone
 
 from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
@@ -21,6 +21,7 @@ from airflow_streamstate.controller.observe.bounded_runs import is_between_runs
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time, parse_time
 from airflow_streamstate.protocol.event import Event

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any, Literal, get_args
 
 from airflow_streamstate.controller.observe.outcomes import FULFILLED_BY, End
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, StreamStatus
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import (
     CancelRequest,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.terms.declaration import WORDS, Term, terms_of
 from airflow_streamstate.protocol.terms.version import Artifact
 

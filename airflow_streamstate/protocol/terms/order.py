@@ -5,12 +5,12 @@ None of them is recorded of a stream, so no file of a stream has them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.fields import QueryName, Seconds, Word
 from airflow_streamstate.protocol.terms.declaration import REQUIRED, check_terms, term
 from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES

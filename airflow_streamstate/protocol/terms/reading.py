@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.fields import Seconds, Word
 from airflow_streamstate.protocol.terms.declaration import REQUIRED, check_terms, term
 from airflow_streamstate.protocol.terms.order import MOST_ORDER_SECONDS

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
 from typing import Literal, get_args
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.fields import QueryName, Seconds, SnapshotId
 from airflow_streamstate.protocol.ids import check_id, encode_query_name
 from airflow_streamstate.protocol.terms.declaration import check_terms, term

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.alerts import AlertRules
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.restarts import RestartPolicy

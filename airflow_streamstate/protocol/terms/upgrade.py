@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.fields import Seconds, SnapshotId, Word
 from airflow_streamstate.protocol.terms.declaration import check_terms, term
 from airflow_streamstate.protocol.terms.start import MOST_SNAPSHOT_AGE_SECONDS, HazardTerms, LostInputTerms

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Literal, get_args
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.fields import Facts, FileName, Sha256, Word
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import REQUIRED, WORDS, term, terms_of

@@ -109,7 +109,7 @@ def readers(stage: Stage) -> dict[str, Callable[[], object]]:
         "statuses": lambda: [status.to_json() for status in controller.statuses()],
         "events": lambda: controller.events(STREAM),
         "events of the first": lambda: controller.events(STREAM, "d-0001"),
-        "snapshots": lambda: controller.retention.all(STREAM),
+        "snapshots": lambda: controller.kept_snapshots(STREAM),
         "prune, dry": lambda: controller.retention.prune(STREAM, RetentionPolicy(keep=0), is_dry=True),
         "verify": lambda: controller.snapshots.verify(STREAM, "d-0001-stopped-000001"),
         "drain outcome": lambda: controller.look(WaitCondition("drained", STREAM, "d-0002")),

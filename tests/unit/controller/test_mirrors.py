@@ -203,7 +203,7 @@ def test_where_a_snapshot_lies_is_what_its_driver_said(stage: Stage) -> None:
     stage.deploy()
     for uri in ("gs://b/p", "/mnt/second", "gs://b/p"):
         stage.say(SnapshotMirrored, snapshot_id="d-0001-live-000001", mirror_uri=uri, files=1, size_bytes=2)
-    assert stage.controller.mirrors.places(STREAM) == {"d-0001-live-000001": ["gs://b/p", "/mnt/second"]}
+    assert stage.controller.mirrors_of(STREAM) == {"d-0001-live-000001": ["gs://b/p", "/mnt/second"]}
 
 
 def test_the_home_is_no_mirror(stage: Stage) -> None:

@@ -142,10 +142,10 @@ def test_what_is_left_of_a_change_is_no_other_change(named: NamedHome, folder: P
     both = turn(make(), ours)
     client = named.hook().client
     client.upgrades.run("a", both.trigger.watch["deployment_id"], 60)
-    assert client.supervision.policy("a").on_failure == "nothing"
+    assert client.details.restart_policy("a").on_failure == "nothing"
     found, _ = to_the_end(make, ours)
     assert (found["a"]["result"], found["a"]["deployment_id"]) == ("done", "d-0002")
-    assert client.supervision.policy("a").on_failure == "restart"
+    assert client.details.restart_policy("a").on_failure == "restart"
 
 
 def test_a_version_that_fails_is_the_failure_of_its_wave(

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, last_use
 from airflow_streamstate.controller.retention.deciding import (
     Fate,
     decide_fates,
-    last_use,
 )
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.manifest import SnapshotManifest

@@ -128,8 +128,8 @@ def test_a_foreign_folder_is_left_alone_and_stops_nothing(stage: Stage) -> None:
     assert all(stage.store.get(key) for key in strays)
     mirror = MemoryStore("mirror")
     assert len(list(stage.controller.mirrors.copy(STREAM, [mirror]))) == 2
-    assert stage.controller.mirrors.places(STREAM) == {}
-    assert len(stage.controller.retention.all(STREAM)) == 2
+    assert stage.controller.mirrors_of(STREAM) == {}
+    assert len(stage.controller.kept_snapshots(STREAM)) == 2
 
 
 def test_what_a_prune_before_was_removing_is_kept_by_no_number(stage: Stage) -> None:
@@ -285,10 +285,10 @@ def test_the_last_known_good_is_kept_beside_newer_ones(stage: Stage) -> None:
     """Its newest snapshot; one that has none of its own is kept by what it started from."""
     snapshots = grow(stage, 5)
     mark(stage, "d-0003")
-    rows = {row.manifest.snapshot_id: row for row in stage.controller.retention.all(STREAM)}
+    rows = {row.manifest.snapshot_id: row for row in stage.controller.kept_snapshots(STREAM)}
     assert [one for one, row in rows.items() if row.is_known_good] == [snapshots[2]]
     mark(stage, "d-0005")
-    rows = {row.manifest.snapshot_id: row for row in stage.controller.retention.all(STREAM)}
+    rows = {row.manifest.snapshot_id: row for row in stage.controller.kept_snapshots(STREAM)}
     assert [one for one, row in rows.items() if row.is_known_good] == [snapshots[3]]
 
 
@@ -353,7 +353,7 @@ def test_each_snapshot_is_shown_with_what_keeps_it(stage: Stage) -> None:
     stage.clock.sleep(60)
     began_at = stage.clock.now()
     with leased(stage.control, three, "bob"), leased(stage.control, three, "ada"):
-        rows = stage.controller.retention.all(STREAM)
+        rows = stage.controller.kept_snapshots(STREAM)
     assert [row.manifest.snapshot_id for row in rows] == snapshots
     assert [row.is_pinned for row in rows] == [False, True, False, False]
     assert [row.is_known_good for row in rows] == [False, False, True, False]
@@ -365,7 +365,7 @@ def test_each_snapshot_is_shown_with_what_keeps_it(stage: Stage) -> None:
     shared = shared_bytes(stage.store, [row.manifest for row in rows])
     assert {row.manifest.snapshot_id: row.shared_bytes for row in rows} == shared
     Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: rows[0].manifest}, lambda _: [one])
-    assert [row.manifest.snapshot_id for row in stage.controller.retention.all(STREAM)] == [two, three, four]
+    assert [row.manifest.snapshot_id for row in stage.controller.kept_snapshots(STREAM)] == [two, three, four]
 
 
 def test_a_damaged_record_hides_no_snapshot(stage: Stage) -> None:
@@ -373,7 +373,7 @@ def test_a_damaged_record_hides_no_snapshot(stage: Stage) -> None:
     snapshots = grow(stage, 2)
     stage.controller.retention.pin(STREAM, snapshots[0])
     stage.store.put(layout.retention_key(STREAM), b"{")
-    (row,) = stage.controller.retention.all(STREAM)
+    (row,) = stage.controller.kept_snapshots(STREAM)
     assert (row.manifest.snapshot_id, row.is_pinned, row.is_known_good, row.leases) == (snapshots[0], False, False, ())
     assert row.used_at == format_time(row.manifest.taken_at)
 
@@ -383,7 +383,7 @@ def test_of_a_stream_that_is_not_there_nothing_is_shown_pinned_or_pruned(stage: 
     stage.deploy()
     retention = stage.controller.retention
     for act in (
-        lambda: retention.all("nosuch"),
+        lambda: stage.controller.kept_snapshots("nosuch"),
         lambda: retention.prune("nosuch", NOTHING),
         lambda: retention.pin("nosuch", "s-1"),
         lambda: retention.unpin("nosuch", "s-1"),

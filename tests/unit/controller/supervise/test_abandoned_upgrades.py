@@ -25,7 +25,7 @@ class Abandoned:
     def __init__(self, folder: Path, **policy: Any) -> None:
         self.upgraded = UpgradeStage(Stage(folder)).runs()
         self.stage = self.upgraded.stage
-        self.stage.controller.supervision.change_policy(STREAM, {"on_failure": "restart", **policy})
+        self.stage.controller.details.change_restart_policy(STREAM, {"on_failure": "restart", **policy})
         self.lines: list[Line] = []
         self.watcher = self.another()
 

@@ -325,7 +325,7 @@ def test_a_stream_that_was_killed_stays_so_whatever_policy_it_gets_later(stage: 
     """Until a person starts it. (Law 1)"""
     supervised = Supervised(stage, on_failure="nothing")
     stage.controller.kill(STREAM)
-    stage.controller.supervision.change_policy(STREAM, {"on_failure": "restart"})
+    stage.controller.details.change_restart_policy(STREAM, {"on_failure": "restart"})
     supervised.watch(600.0)
     assert supervised.register.attempt == 1
     assert supervised.said == ["gave_up"]
@@ -585,7 +585,7 @@ def test_a_lost_checkpoint_does_not_bring_back_a_version_that_was_rolled_back(st
     upgraded.new_runs(7, "d-0003")
     assert upgraded.advance(view).outcome == "rolled_back"
     policy = {"on_failure": "restart", "restore_lost_checkpoint": True, "initial_backoff_seconds": 1}
-    stage.controller.supervision.change_policy(STREAM, policy)
+    stage.controller.details.change_restart_policy(STREAM, policy)
     stage.end("d-0003", state="gone")
     lose_checkpoint(stage, "d-0003")
     watcher = stage.another_controller("watcher").watcher(lambda _line: None)
@@ -632,17 +632,17 @@ def test_without_a_snapshot_a_lost_checkpoint_is_given_up(stage: Stage) -> None:
 def test_the_policy_changes_what_is_given_alone(stage: Stage) -> None:
     """The rest stays, and nothing is started or ended."""
     stage.deploy()
-    supervision = stage.controller.supervision
-    assert supervision.policy(STREAM) == RestartPolicy()
-    supervision.change_policy(STREAM, {"on_failure": "restart", "max_restarts": 7})
-    assert supervision.change_policy(STREAM, {"max_restarts": 3}) == RestartPolicy("restart", max_restarts=3)
+    details = stage.controller.details
+    assert details.restart_policy(STREAM) == RestartPolicy()
+    details.change_restart_policy(STREAM, {"on_failure": "restart", "max_restarts": 7})
+    assert details.change_restart_policy(STREAM, {"max_restarts": 3}) == RestartPolicy("restart", max_restarts=3)
 
 
 def test_a_policy_of_no_stream_is_refused(stage: Stage) -> None:
     """One sentence names what is not there."""
     stage.deploy()
     with pytest.raises(StreamNotFoundError):
-        stage.controller.supervision.change_policy("nobody", {"on_failure": "restart"})
+        stage.controller.details.change_restart_policy("nobody", {"on_failure": "restart"})
 
 
 @pytest.mark.parametrize(
@@ -665,7 +665,7 @@ def test_a_value_that_makes_no_sense_is_refused_in_one_sentence(stage: Stage, gi
     """Nothing is written: neither by the verb nor by a deploy."""
     stage.deploy()
     with pytest.raises(InvalidRequestError, match=fact):
-        stage.controller.supervision.change_policy(STREAM, given)
+        stage.controller.details.change_restart_policy(STREAM, given)
     with pytest.raises(InvalidRequestError, match=fact):
         stage.request(restart_policy=given)
     assert stage.control.need_register().value.restart_policy == RestartPolicy()

@@ -138,7 +138,7 @@ def test_a_wait_that_follows_the_stream_is_over_at_the_end_of_what_continues_it(
 def test_a_run_that_watchers_restart_is_waited_for_until_they_give_it_up(stage: Stage) -> None:
     """By ``wait`` alone; a retired stream is over."""
     stage.deploy()
-    stage.controller.supervision.change_policy(STREAM, {"on_failure": "restart"})
+    stage.controller.details.change_restart_policy(STREAM, {"on_failure": "restart"})
     stage.come_to_life()
     script_ended(stage)
     assert [stage.controller.look(condition(word)).outcome for word in ("fail", "wait")] == ["over", "pending"]
