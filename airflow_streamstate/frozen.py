@@ -18,21 +18,31 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen: bool, kw_only: bool = False) -> Callable[[type], type]:
-        """As ``dataclasses.dataclass(frozen=True)``.
-
-        A class may not be derived from one of the other kind, and has no ``field(init=False)``.
-        """
+        """As ``dataclasses.dataclass(frozen=True)``, without ``field(init=False)``."""
         if not frozen:
             raise TypeError("use dataclasses.dataclass for a class that is not frozen")
-
-        def made(cls: type) -> type:
-            fields_only = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)
-            return _with_methods(fields_only(cls))
-
-        return made
+        return lambda cls: _with_methods(_with_fields(cls, kw_only=kw_only))
 
 
-def _with_methods(cls: type) -> type:
+def _with_fields(cls: Any, *, kw_only: bool) -> Any:
+    """The class with ``__dataclass_fields__``, and without compiled methods, of which a frozen one has two at least.
+
+    So it is made as one that is not frozen, which ``dataclasses`` refuses below a frozen one: by what its parents say.
+    """
+    parents = [base.__dataclass_params__ for base in cls.__mro__[1:] if hasattr(base, "__dataclass_params__")]
+    were_frozen = [one.frozen for one in parents]
+    for one in parents:
+        one.frozen = False
+    try:
+        made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+    finally:
+        for one, was_frozen in zip(parents, were_frozen, strict=True):
+            one.frozen = was_frozen
+    made.__dataclass_params__.frozen = True
+    return made
+
+
+def _with_methods(cls: Any) -> Any:
     methods = {
         "__init__": _init_of(cls),
         "__repr__": _repr,

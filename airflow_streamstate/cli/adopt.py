@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,11 +25,13 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.start import HEALTHY, wait_and_emit
 from airflow_streamstate.cli.term_options import term_options
-from airflow_streamstate.controller.adopt.requests import DEADLINE_SECONDS, AdoptRequest, read_checkpoints
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.protocol.adoptions import ADOPT_SECONDS
 from airflow_streamstate.protocol.terms.start import HandoverTerms
 from airflow_streamstate.protocol.terms.version import Version
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.observe.views import DeploymentView
 
 
 @click.command(cls=OrderVerb, waits_until=HEALTHY)
@@ -45,7 +47,7 @@ from airflow_streamstate.protocol.terms.version import Version
 @literal_secrets_option
 @option("--stopped", "is_stopped", is_flag=True, help="State that nothing runs on these checkpoints.")
 @deadline_option(
-    DEADLINE_SECONDS, "By when a running query must reach its barrier. An idle one does not; then nothing has changed."
+    ADOPT_SECONDS, "By when a running query must reach its barrier. An idle one does not; then nothing has changed."
 )
 @option("--give-up", is_flag=True, help="Remove the barriers, so that the query can be started again as it was.")
 @term_options(HandoverTerms, "adopt")
@@ -67,6 +69,9 @@ def adopt(
     The original stays as it was, except for the barrier: Spark refuses to start over it. An idle query does not reach
     it. After an interruption the same command continues.
     """
+
+    from airflow_streamstate.controller.adopt.requests import AdoptRequest, read_checkpoints
+
     if give_up:
         _give_up(session, session.controller(), stream_id, is_alone=not (foreign or given["application"]))
         return

@@ -13,11 +13,12 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.folder import write_file
-from airflow_streamstate.store.open import local_folder
+
+if TYPE_CHECKING:
+    from airflow_streamstate.allowed import Allowed
 
 ALLOWED_VARIABLE = "STREAMSTATE_ALLOWED"
 _HOMES = "homes"
@@ -34,6 +35,9 @@ class AllowedFile:
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> AllowedFile:
         """The file of this environment."""
+
+        from airflow_streamstate.store.open import local_folder
+
         named = environ.get(ALLOWED_VARIABLE)
         if named:
             return cls(local_folder(named))
@@ -47,11 +51,17 @@ class AllowedFile:
         Raises:
             InvalidRequestError: the file cannot be read, is malformed, or others may write it.
         """
+
+        from airflow_streamstate.allowed import Allowed
+
         key = _key_of(home_uri)
         return Allowed.parse(self._homes().get(key), f"{self.path}, below {_HOMES}, {key}")
 
     def add(self, home_uri: str, named: Allowed) -> bool:
         """Keep what was named for this home; False where nothing of it is new. Raises as ``read``."""
+
+        from airflow_streamstate.launch.folder import write_file
+
         if self.read(home_uri).joined(named) == self.read(home_uri):
             return False
         with self._alone():
@@ -117,6 +127,9 @@ class AllowedFile:
 
 def _key_of(home_uri: str) -> str:
     """One key for each home, however its URI is given."""
+
+    from airflow_streamstate.store.open import local_folder
+
     scheme, separator, rest = home_uri.partition("://")
     if not separator:
         return str(local_folder(home_uri))

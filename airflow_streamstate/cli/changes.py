@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.cli.options import Ordering, options
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options, values_given
-from airflow_streamstate.controller.request.requests import ChangeRequest, DeployRequest, change_request
-from airflow_streamstate.controller.request.requests import deploy_request as request_to_deploy
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.protocol.terms.declaration import terms_of
 from airflow_streamstate.protocol.terms.start import HandoverTerms, StartTerms
 from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.version import LauncherChoice, LiteralSecretTerms, Version
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.request.requests import ChangeRequest, DeployRequest
 
 literal_secrets_option = term_options(LiteralSecretTerms)
 _OF_A_CHANGE = (Version, HandoverTerms, StateRewrite)
@@ -37,6 +38,9 @@ def names_anything(given: Mapping[str, Any]) -> bool:
 
 def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> ChangeRequest:
     """The request; omitted options leave the stream as it is. Raises InvalidRequestError for an invalid one."""
+
+    from airflow_streamstate.controller.request.requests import change_request
+
     return change_request(
         stream_id,
         reason=ordering.reason,
@@ -50,6 +54,9 @@ def deploy_request(
     session: ShellSession, stream_id: str, ordering: Ordering, given: Mapping[str, Any]
 ) -> DeployRequest:
     """The request of the options of a version, of how it starts, and of its stream. Raises as ``change_of``."""
+
+    from airflow_streamstate.controller.request.requests import deploy_request as request_to_deploy
+
     version = version_given(given)
     if "settings" in version:
         version["settings"] = replace(default_settings(session.home().home.uri), **version["settings"])

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from airflow_streamstate.cli.exits import DONE, status_of_applied, status_of_findings
 from airflow_streamstate.cli.naming import allow_request
@@ -19,15 +17,15 @@ from airflow_streamstate.cli.options import Verb, option, pass_session, stream_a
 from airflow_streamstate.cli.render import plain_table, shown
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options, terms_given
-from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms, wait_for
-from airflow_streamstate.declarations.checking import checked
-from airflow_streamstate.declarations.comparing import StreamDifference, compare_all
-from airflow_streamstate.declarations.exporting import export_stream
-from airflow_streamstate.declarations.model import StreamDeclaration
-from airflow_streamstate.declarations.reading import DeclaredStream, are_folders, need_folders, read_streams
-from airflow_streamstate.declarations.versions import deploy_request
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.terms.order import CompareTerms, FileTerms, WaveTerms
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_streamstate.declarations.applying import Applied
+    from airflow_streamstate.declarations.comparing import StreamDifference
+    from airflow_streamstate.declarations.reading import DeclaredStream
 
 _COLOURS = {"new": "green", "changed": "yellow", "refused": "red", "not declared": "yellow"}
 _RESULTS = {"done": "green", "refused": "red", "failed": "red", "not begun": "yellow"}
@@ -45,6 +43,10 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
 
     A PATH is a file, or a folder with files that end with .yaml, .yml or .json, those of its folders included.
     """
+
+    from airflow_streamstate.declarations.checking import checked
+    from airflow_streamstate.declarations.reading import read_streams
+
     if shows_schema:
         click.echo(json.dumps(schema(), indent=2))
         return DONE
@@ -71,6 +73,9 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a file."""
+
+    from airflow_streamstate.declarations.model import StreamDeclaration
+
     found = StreamDeclaration.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "Stream"}
 
@@ -86,6 +91,10 @@ def diff(session: ShellSession, /, paths: tuple[Path, ...], **given: Any) -> int
     Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status
     1 if a stream could not be made as its file says.
     """
+
+    from airflow_streamstate.declarations.comparing import compare_all
+    from airflow_streamstate.declarations.reading import are_folders, read_streams
+
     terms = terms_given(CompareTerms, given)
     declared = read_streams(paths, terms_given(FileTerms, given).root).need_all()
     _allow(session, declared)
@@ -97,6 +106,8 @@ def diff(session: ShellSession, /, paths: tuple[Path, ...], **given: Any) -> int
 
 
 def _print_differences(console: Console, found: Sequence[StreamDifference]) -> None:
+    from rich.text import Text
+
     table = plain_table("stream", "is", "apply would", "now", "plan")
     for one in found:
         is_pruned = one.kind == "not declared" and one.step == "stop"
@@ -137,6 +148,10 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     waits for what is under way, a second one leaves. Exit status 1 if a stream is not as declared then, 4 if all of
     those were refused.
     """
+
+    from airflow_streamstate.declarations.applying import Applying, ApplyTerms, wait_for
+    from airflow_streamstate.declarations.reading import need_folders, read_streams
+
     if given["prune"]:
         need_folders(paths)
     declared = read_streams(paths, terms_given(FileTerms, given).root).need_all()
@@ -164,12 +179,17 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
 
 def _allow(session: ShellSession, declared: Sequence[DeclaredStream]) -> None:
     """Allow what the files name that a person gives to this command."""
+
+    from airflow_streamstate.declarations.versions import deploy_request
+
     for one in declared:
         with suppress(InvalidRequestError):  # a stream that is refused holds back no other
             allow_request(session, deploy_request(one, session.home().home.uri))
 
 
 def _compared(path: Path) -> dict[str, StreamDifference]:
+    from airflow_streamstate.declarations.comparing import StreamDifference
+
     try:
         streams = json.loads(path.read_bytes())["streams"]
         found = [StreamDifference.from_json(one) for one in streams]
@@ -181,6 +201,8 @@ def _compared(path: Path) -> dict[str, StreamDifference]:
 
 
 def _print_applied(console: Console, found: Sequence[Applied]) -> None:
+    from rich.text import Text
+
     table = plain_table("stream", "step", "result", "runs")
     for one in found:
         result = Text(one.result, _RESULTS.get(one.result, ""))
@@ -200,6 +222,9 @@ def export(session: ShellSession, /, stream_id: str, folder: Path) -> None:
 
     Applied again, it changes nothing. Values that are secrets in the home are left out, and named.
     """
+
+    from airflow_streamstate.declarations.exporting import export_stream
+
     path, notes = export_stream(session.controller(), stream_id, folder)
 
     def human(console: Console) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings, status_of_states
@@ -17,7 +16,6 @@ from airflow_streamstate.cli.render import Row, plain_table, short, shown
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.connectors.moving import describe
-from airflow_streamstate.controller.observe.full_disks import full_disks
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.ownership import Ownership, check_label
@@ -26,6 +24,8 @@ from airflow_streamstate.protocol.redaction import printable
 from airflow_streamstate.protocol.terms.order import DeploymentChoice
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from airflow_streamstate.controller.observe.logs import LogReader
 
 _NO_FACTS = {
@@ -103,6 +103,9 @@ def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) 
 
     Exit status 1 if it is degraded, failed, lost or silent.
     """
+
+    from airflow_streamstate.controller.observe.full_disks import full_disks
+
     result = session.status(stream_id, deployment_id).to_json()
     result["full_disks"] = full_disks(session.home())
     session.emit(result, lambda console: render.status(console, result))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +13,12 @@ from airflow_streamstate.cli.naming import allow_stores
 from airflow_streamstate.cli.options import Verb, option, pass_session, stream_argument
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options
-from airflow_streamstate.controller.restore_home import Restoring
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.order import MirrorTerms
-from airflow_streamstate.snapshot.copy import CopyProgress
+
+if TYPE_CHECKING:
+    from airflow_streamstate.snapshot.copy import CopyProgress
 
 _fetching_options = term_options(AgentSettings, "mirror", stays=True, has_all=True)
 
@@ -85,6 +87,9 @@ def restore(
     answers, is verified as it arrives, and becomes a stream only when it is complete. A stream that cannot be restored
     does not hold up the others; it is reported, and the exit status is 1.
     """
+
+    from airflow_streamstate.controller.restore_home import Restoring
+
     allow_stores(session, uris)
     controller = session.controller()
     mirrors = [controller.mirrors.open(uri) for uri in uris]

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.allowed import Allowed, AllowedPlace
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.controller.request.patch import launcher_after
-from airflow_streamstate.controller.request.requests import ChangeRequest, DeployRequest
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
-from airflow_streamstate.launch.bundle import sent_files
 from airflow_streamstate.launch.interface import LOCAL
-from airflow_streamstate.launch.launchers import Launchers
-from airflow_streamstate.launch.submit_options import SubmitOptions
 from airflow_streamstate.protocol.references import is_reference, split_argument
 from airflow_streamstate.protocol.terms.version import LauncherChoice
-from airflow_streamstate.snapshot.placing import uri_of
-from airflow_streamstate.store.open import open_store
+
+if TYPE_CHECKING:
+    from airflow_streamstate.allowed import Allowed, AllowedPlace
+    from airflow_streamstate.controller.request.requests import ChangeRequest, DeployRequest
 
 HERE = LauncherChoice(LOCAL)
 
 
 def allow_request(session: ShellSession, request: DeployRequest) -> None:
     """Allow what a request to deploy names. Raises InvalidRequestError where the list of this machine is malformed."""
+
+    from airflow_streamstate.snapshot.placing import uri_of
+
     version = request.version
     stores = (*version.mirrors, *filter(None, [uri_of(version.snapshots)]))
     is_here = version.launcher is None
@@ -44,21 +43,33 @@ def allow_change(session: ShellSession, change: ChangeRequest) -> None:
 def allow_here(session: ShellSession) -> None:
     """Allow the driver that this command runs on this machine, for this command alone: a watcher of this machine runs
     none for that."""
+
+    from airflow_streamstate.allowed import Allowed
+
     session.allow(Allowed(launchers=(_place(session, HERE),)), is_kept=False)
 
 
 def allow_stores(session: ShellSession, uris: Iterable[str]) -> None:
     """Allow the stores at these URIs. Raises InvalidRequestError for a URI of no store, too."""
+
+    from airflow_streamstate.allowed import Allowed
+    from airflow_streamstate.store.open import open_store
+
     session.allow(Allowed(stores=tuple(dict.fromkeys(open_store(uri).uri for uri in uris))))
 
 
 def allow_checkpoints(session: ShellSession, uris: Iterable[str]) -> None:
     """Allow the places of foreign checkpoints, so that ``--give-up`` may take their barriers back."""
+
+    from airflow_streamstate.allowed import Allowed
+
     session.allow(Allowed(stores=tuple(dict.fromkeys(uris))))
 
 
 def _launchers_after(session: ShellSession, change: ChangeRequest) -> tuple[LauncherChoice, ...] | None:
     # A Spark connection starts drivers on this machine.
+    from airflow_streamstate.controller.request.patch import launcher_after
+
     values = change.patch.values
     asked = values.get("launcher") if values.get("spark_conn_id") is None else HERE
     if asked is None:
@@ -88,6 +99,12 @@ def _named(
 ) -> Allowed:
     """``values``: of a version, by name; a change keeps the stores that the stream has. ``is_here``: its drivers run on
     this machine."""
+
+    from airflow_streamstate.allowed import Allowed
+    from airflow_streamstate.launch.bundle import sent_files
+    from airflow_streamstate.launch.submit_options import SubmitOptions
+    from airflow_streamstate.store.open import open_store
+
     places = []
     for launcher in launchers or ():
         with suppress(InvalidRequestError):  # one that is not installed, which the verb itself refuses
@@ -100,6 +117,9 @@ def _named(
 
 
 def _place(session: ShellSession, launcher: LauncherChoice) -> AllowedPlace:
+    from airflow_streamstate.allowed import AllowedPlace
+    from airflow_streamstate.launch.launchers import Launchers
+
     reaching = Launchers(session.clock).reaching_of(launcher.name)
     return AllowedPlace.of(launcher.name, launcher.conn_id, launcher.options, reaching)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,12 +19,13 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.deploy.skips import SkipOrder, SkipView
-from airflow_streamstate.controller.observe.views import CommandView, Outcome
-from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.terms.order import DeploymentChoice, DrainTerms, Expiry, SkipTerms, StopTerms
 from airflow_streamstate.protocol.terms.start import StartTerms
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.deploy.skips import SkipView
+    from airflow_streamstate.controller.observe.views import CommandView, Outcome
 
 _NOT_YET = {"snapshot": {"kind": None, "files": None, "bytes": None}}
 
@@ -127,6 +128,9 @@ def skip(session: ShellSession, /, stream_id: str, show: bool, ordering: Orderin
     `status` and `audit` show the skipped offsets as a gap, with the --reason, which is required. If the sink may hold
     some of the batch, the skip is refused without --accept-written-rows.
     """
+
+    from airflow_streamstate.controller.deploy.skips import SkipOrder
+
     if not is_given("reason"):
         raise click.UsageError("Missing option '--reason'.")
     terms = terms_given(SkipTerms, given)
@@ -156,6 +160,9 @@ def wait_and_emit(session: ShellSession, controller: Controller, order: CommandV
 
 def wait_for(session: ShellSession, controller: Controller, order: CommandView, ordering: Ordering) -> Outcome | None:
     """The end of an order; None with ``--async``."""
+
+    from airflow_streamstate.controller.wait.condition import WaitCondition
+
     if ordering.timeout_seconds is None:
         return None
     with session.progress(f"{order.stream_id} {order.deployment_id}") as report:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
@@ -19,23 +16,27 @@ from airflow_streamstate.cli.render import is_told_by, plain_table, shown, witho
 from airflow_streamstate.cli.replay import print_versions, watched_by
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options, terms_given
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.rehearsal.planning import RecordedPlans
-from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
-from airflow_streamstate.controller.request.requests import ChangeRequest
-from airflow_streamstate.plan.migrating import operator_name
-from airflow_streamstate.plan.model import (
-    PlannedSink,
-    PlannedSource,
-    QueryPlan,
-    StateOperator,
-    StateVariable,
-    Window,
-)
-from airflow_streamstate.plan.report import PlanReport, QueryReport, ran_again, replay_sentences, to_markdown
 from airflow_streamstate.protocol.rehearsals import RewrittenTable
 from airflow_streamstate.protocol.terms.order import PlanTerms
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.rehearsal.planning import RecordedPlans
+    from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
+    from airflow_streamstate.controller.request.requests import ChangeRequest
+    from airflow_streamstate.plan.model import (
+        PlannedSink,
+        PlannedSource,
+        QueryPlan,
+        StateOperator,
+        StateVariable,
+        Window,
+    )
+    from airflow_streamstate.plan.report import PlanReport, QueryReport
 
 _LONGEST_LINE = 160
 _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
@@ -74,6 +75,11 @@ def _begun(console: Console, view: RehearsalView, what: str) -> None:
 
 def print_report(console: Console, found: PlanReport) -> None:
     """The report of a change."""
+
+    from rich.text import Text
+
+    from airflow_streamstate.plan.report import replay_sentences
+
     outcomes = _OUTCOMES if found.rehearse else {**_OUTCOMES, **_OUTCOMES_OF_PLANS}
     colour, words = outcomes[found.outcome]
     line = shown(f"{found.stream_id}, compared with {found.deployment_id}: the change ") + Text(words, colour)
@@ -127,6 +133,10 @@ def _queries(queries: Mapping[str, QueryReport]) -> Table:
 
 
 def _differences(console: Console, name: str, query: QueryReport) -> None:
+    from rich.text import Text
+
+    from airflow_streamstate.plan.report import ran_again
+
     for each in query.differences:
         where = f" ({each.path})" if each.path else ""
         console.print(shown(f"  {name}: ") + Text(each.code, _COLOURS[each.verdict]) + shown(f"{where}: {each.reason}"))
@@ -189,6 +199,9 @@ def plan(
 
     Without a change: the recorded plan of what runs, as a tree.
     """
+
+    from airflow_streamstate.plan.report import to_markdown
+
     is_change = names_anything(change)
     terms = terms_given(PlanTerms, change)
     if not terms.replay_batches and replay_out is not None:
@@ -277,6 +290,9 @@ def plan_tree_text(plan: QueryPlan) -> str:
 
 def _mark(plan: QueryPlan, operator_id: int | None) -> str:
     """The number of an operator with state, and its name for migrations."""
+
+    from airflow_streamstate.plan.migrating import operator_name
+
     if operator_id is None:
         return ""
     named = "" if operator_id >= len(plan.operators) else f": {operator_name(plan.operators[operator_id])}"

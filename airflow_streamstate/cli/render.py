@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.protocol.causes import cause_of, cause_of_failure, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.redaction import printable
 from airflow_streamstate.protocol.retention import RetentionPolicy
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 Row = Mapping[str, Any]
 COLOURS = {
@@ -48,6 +49,9 @@ _LAUNCH_FOLDER = re.compile(
 
 def shown(value: object, style: str = "") -> Text:
     """The value as text without markup or control characters."""
+
+    from rich.text import Text
+
     return Text(printable(str(value)), style)
 
 
@@ -387,6 +391,9 @@ def _repeat(row: Row) -> Text:
 
 def checks(console: Console, rows: Sequence[Row]) -> None:
     """After ``home doctor``."""
+
+    from rich.text import Text
+
     for row in rows:
         mark = Text("ok  ", "green") if row["ok"] else Text("FAIL", "bold red")
         console.print(mark + shown(f"  {row['name']}: {row['found']}"))
@@ -427,6 +434,9 @@ def _done(row: Row) -> str:
 
 def error(console: Console, row: Row) -> None:
     """An error: the sentence, its facts as key=value, texts of several lines below, and the next step."""
+
+    from rich.text import Text
+
     facts, blocks = [], {}
     for key, value in row["context"].items():
         if isinstance(value, Mapping | list | bool):
@@ -521,6 +531,9 @@ def _has_news(key: str, query: Row) -> bool:
 
 def plain_table(*columns: str) -> Table:
     """A table without lines; a column whose name begins with ``>`` is flush right."""
+
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         right = column.startswith(">")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from airflow_streamstate.cli.changes import literal_secrets_option, version_given
 from airflow_streamstate.cli.debugger import TerminalDebugger
@@ -25,24 +24,18 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options
-from airflow_streamstate.controller.rehearsal.rehearsals import Report
-from airflow_streamstate.controller.rehearsal.replays import DEADLINE_SECONDS, ReplayRequest, ReplayView, Watched
-from airflow_streamstate.controller.request.patch import DEFAULT_MASTER
-from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.plan.replay_report import (
-    STATE_TITLES,
-    VERSIONS_COLUMNS,
-    ReplayedVersions,
-    ReplayReport,
-    samples_of,
-    state_rows,
-    state_samples,
-    versions_rows,
-)
-from airflow_streamstate.protocol.rehearsals import ReplayedBatch
+from airflow_streamstate.protocol.rehearsals import REPLAY_SECONDS, ReplayedBatch
 from airflow_streamstate.protocol.terms.order import DeploymentChoice
+from airflow_streamstate.protocol.terms.reading import LOCAL_MASTER
 from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES
 from airflow_streamstate.protocol.terms.version import Version
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_streamstate.controller.rehearsal.rehearsals import Report
+    from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView, Watched
+    from airflow_streamstate.plan.replay_report import ReplayedVersions, ReplayReport
 
 DEBUGGED_SECONDS = 86_400.0
 _COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
@@ -74,6 +67,9 @@ def watched_by(session: ShellSession, *, shows_progress: bool = True) -> Watched
 
 def print_versions(console: Console, found: ReplayedVersions) -> None:
     """Each batch in both versions, with its numbers, the first rows that differ, and the errors."""
+
+    from airflow_streamstate.plan.replay_report import VERSIONS_COLUMNS, samples_of, versions_rows
+
     rows = versions_rows(found)
     if not rows:
         return
@@ -140,6 +136,9 @@ def _told(console: Console, found: ReplayReport, which: str = "") -> None:
 
 def _state(console: Console, found: ReplayReport) -> None:
     """What the state after the last batch is in the new version, beside that in the recorded one."""
+
+    from airflow_streamstate.plan.replay_report import STATE_TITLES, state_rows, state_samples
+
     rows = state_rows(found)
     if not rows:
         return
@@ -203,13 +202,13 @@ def _text(console: Console, title: str, text: str) -> None:
 @option(
     "--master",
     metavar="URL",
-    default=DEFAULT_MASTER,
+    default=LOCAL_MASTER,
     show_default=True,
     help="Spark's master for this driver; where it is no local one, its executors must see the folder.",
 )
 @term_options(Version, "replay", stays=True)
 @literal_secrets_option
-@deadline_option(DEADLINE_SECONDS, "Seconds until the replay is ended; a day with --pdb, which takes none.")
+@deadline_option(REPLAY_SECONDS, "Seconds until the replay is ended; a day with --pdb, which takes none.")
 @pass_session
 def replay(
     session: ShellSession,
@@ -239,6 +238,10 @@ def replay(
     Exit status 0 if each batch has run, 1 if the script failed, with its error, 3 if it was not over in time, 4 if the
     rows of a batch are gone or the script does not fit.
     """
+
+    from airflow_streamstate.controller.rehearsal.replays import ReplayRequest
+    from airflow_streamstate.controller.request.requests import change_request
+
     if batch_id is not None and is_given("last"):
         raise click.UsageError("--batch names one batch, and --last the newest ones: leave out one of them.")
     named = version_given(given)

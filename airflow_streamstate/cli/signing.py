@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +13,11 @@ from airflow_streamstate.cli import render
 from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import Verb, option, pass_session
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.control.signatures import Signatures, SignedRecord, digest_of
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol.signing import SigningKeys
+
+if TYPE_CHECKING:
+    from airflow_streamstate.control.signatures import SignedRecord
 
 _OF_ROTATION = "rotation"
 
@@ -44,6 +47,9 @@ def sign(session: ShellSession, consent: str | None, rotate: bool) -> int:
 
     Exit status 4 where the digest is another one.
     """
+
+    from airflow_streamstate.control.signatures import Signatures
+
     home = session.home()
     keys = home.config.keys
     if keys is None:
@@ -69,6 +75,8 @@ def sign(session: ShellSession, consent: str | None, rotate: bool) -> int:
 
 
 def _show(session: ShellSession, keys: SigningKeys, records: Sequence[SignedRecord], *, rotate: bool) -> None:
+    from airflow_streamstate.control.signatures import digest_of
+
     rows = [_row(record, "") for record in records]
     digest = digest_of(records, keys)
     command = ["streamstate", "home", "sign", "--home", str(session.home_uri), *(["--rotate"] if rotate else [])]
@@ -87,6 +95,9 @@ def _check_consent(
     session: ShellSession, consent: str, records: Sequence[SignedRecord], keys: SigningKeys, *, rotate: bool
 ) -> None:
     """Raise ConflictError, InvalidRequestError where a person has not agreed to sign exactly these records."""
+
+    from airflow_streamstate.control.signatures import digest_of
+
     again = shlex.join(["streamstate", "home", "sign", "--home", str(session.home_uri)])
     if consent == _OF_ROTATION:
         if rotate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,14 +20,14 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.orders import emit_order, wait_for
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
-from airflow_streamstate.controller.retention.pruning import KeptSnapshot
-from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
-from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.terms.declaration import terms_of
 from airflow_streamstate.protocol.terms.order import Expiry, SnapshotTerms
 from airflow_streamstate.protocol.terms.reading import ReaderTerms, VerifyTerms
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.retention.kept_snapshots import KeptSnapshot
 
 
 @click.command(cls=OrderVerb, waits_until="the snapshot is complete, and repeats the order while no driver takes it up")
@@ -88,6 +88,10 @@ def verify(session: ShellSession, /, stream_id: str, snapshot_id: str, deep: boo
 
     Exit status 1 if something is wrong. `streamstate snapshot list STREAM` lists the ids.
     """
+
+    from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+    from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
+
     if not deep:
         for one in terms_of(ReaderTerms):
             if is_given(one.name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,18 +14,18 @@ from airflow_streamstate.cli.naming import allow_request, allow_stores
 from airflow_streamstate.cli.options import Ordering, OrderVerb, is_given, option, pass_session, stream_argument
 from airflow_streamstate.cli.session import Report, ShellSession
 from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
-from airflow_streamstate.controller.request.requests import DeployRequest
-from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.declarations.reading import DeclaredStream, need_stream
-from airflow_streamstate.declarations.versions import deploy_request as declared_request
 from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.terms.order import FileTerms
 from airflow_streamstate.protocol.terms.start import StartTerms
 from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.version import Version
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
+    from airflow_streamstate.controller.request.requests import DeployRequest
+    from airflow_streamstate.declarations.reading import DeclaredStream
 
 HEALTHY = "each query has committed a batch, or has found no input"
 max_lag_option = option(
@@ -69,6 +69,9 @@ def deploy(
 
     In --conf, --env and arguments env://NAME stands for a secret of this shell's environment, looked up at each launch.
     """
+
+    from airflow_streamstate.declarations.reading import need_stream
+
     root = terms_given(FileTerms, given).root
     if spec_path is not None:
         request = _declared_request(session, stream_id, need_stream(spec_path, root), ordering)
@@ -119,6 +122,9 @@ def _declared_request(
     session: ShellSession, stream_id: str, declared: DeclaredStream, ordering: Ordering
 ) -> DeployRequest:
     """The request of a stream's file; beside it only the order, the wait and consents may be given."""
+
+    from airflow_streamstate.declarations.versions import deploy_request as declared_request
+
     context = click.get_current_context()
     consents: dict[str, Any] = {}
     for parameter in context.command.params:
@@ -173,6 +179,8 @@ def _noted(controller: Controller, view: DeploymentView) -> list[str]:
 def _waited(
     controller: Controller, view: DeploymentView, seconds: float, max_lag: int | None, report: Report
 ) -> StreamStatus:
+    from airflow_streamstate.controller.wait.condition import WaitCondition
+
     condition = WaitCondition("healthy", view.stream_id, view.deployment_id)
     if max_lag is not None:
         condition = replace(condition, wanted="caught_up", max_lag=max_lag)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from airflow_streamstate.cli import render
@@ -18,11 +20,13 @@ from airflow_streamstate.cli.orders import wait_and_emit
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options
 from airflow_streamstate.cli.upgrade import OVER, WAIT_SECONDS, run_to_end
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.terms.order import DeploymentChoice, Expiry
 from airflow_streamstate.protocol.upgrades import AfterStop
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
 
 _ANSWER = ("timeout", "async", "reason")
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from airflow_streamstate.cli.changes import change_of, change_options
 from airflow_streamstate.cli.exits import DONE, status_of_upgrade
@@ -18,18 +15,22 @@ from airflow_streamstate.cli.options import Ordering, OrderVerb, option, pass_se
 from airflow_streamstate.cli.render import plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import Report, ShellSession
 from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
-from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.rehearsal.partitions import SuggestedPartitions
-from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.controller.upgrade.upgrades import Upgrades
-from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON, UpgradeView, differences_of, downtime_words
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, worst_of
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.restarts import RestartPolicy
 from airflow_streamstate.protocol.terms.order import BusyTerms
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
 from airflow_streamstate.protocol.upgrades import AfterStop
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from airflow_streamstate.controller.client import Controller
+    from airflow_streamstate.controller.rehearsal.partitions import SuggestedPartitions
+    from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+    from airflow_streamstate.controller.upgrade.upgrades import Upgrades
+    from airflow_streamstate.controller.upgrade.views import UpgradeView
 
 BAR_CHARACTERS = 30
 
@@ -115,6 +116,11 @@ def interrupted(console: Console, view: UpgradeView) -> None:
 
 def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None) -> None:
     """Printed at the end; ``cancels`` is the end that the caller has asked for by a cancellation, else None."""
+
+    from rich.text import Text
+
+    from airflow_streamstate.controller.upgrade.views import differences_of
+
     go_on = f"is under way; `streamstate continue {view.stream_id}` continues it"
     outcomes = _OUTCOMES | _CANCELLED if view.is_cancelled else _OUTCOMES
     colour, words = outcomes.get(str(view.outcome), ("yellow", go_on))
@@ -150,6 +156,9 @@ def _next_step(view: UpgradeView, cancels: AfterStop | None) -> str:
 
 def _facts(view: UpgradeView) -> Iterator[tuple[str, object]]:
     """A rollback goes from the current version to that of an older deployment."""
+
+    from airflow_streamstate.controller.upgrade.views import downtime_words
+
     state, old_id = view.state, view.state.upgrade.old_deployment_id
     if view.state.upgrade.asked == "rollback":
         yield "from", state.new_deployment_id
@@ -245,6 +254,9 @@ def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 
     Every step is recorded: after a crash, `continue` continues it from any machine.
     """
+
+    from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+
     change = change_of(stream_id, given, ordering)
     allow_change(session, change)
     request = UpgradeRequest(change, terms_given(UpgradeTerms, given))
@@ -278,6 +290,10 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
     the stream is stopped, and its state written anew once more, as it is by then. `rollback` brings the old number
     back.
     """
+
+    from airflow_streamstate.controller.request.requests import change_request
+    from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+
     controller = session.controller()
     if given["suggest"] and given["partitions"] is not None:
         raise click.UsageError("--suggest changes nothing: leave it out to rescale, or leave --partitions out.")
@@ -303,6 +319,10 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 @pass_session
 def restart(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now, in a new driver."""
+
+    from airflow_streamstate.controller.request.requests import change_request
+    from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+
     controller = session.controller()
     change = change_request(stream_id, reason=ordering.reason)
     request = UpgradeRequest(change, terms_given(UpgradeTerms, given, mode="restore"))
@@ -323,6 +343,9 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
     batches that the current version wrote. If neither is possible, the sinks are undone to the handover. If no way is
     exact, the rollback is refused, and nothing is touched.
     """
+
+    from airflow_streamstate.controller.upgrade.requests import RollbackRequest
+
     controller = session.controller()
     request = RollbackRequest(stream_id, terms_given(RollbackTerms, given), ordering.reason)
     begin = partial(controller.upgrades.begin_rollback, request)
@@ -331,6 +354,9 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
 
 def _calling(session: ShellSession, view: UpgradeView, on_progress: Report) -> Report:
     """As ``on_progress``; also says once that a person has to approve."""
+
+    from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON
+
     is_called = False
 
     def look(text: str) -> None:

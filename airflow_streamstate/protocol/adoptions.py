@@ -12,6 +12,9 @@ from airflow_streamstate.protocol.fields import Count, QueryName, SnapshotIdOrNo
 
 AdoptionStatus = Literal["open", "taken", "given_up"]
 
+ADOPT_SECONDS = 300.0
+"""How long a running query has to meet its barrier."""
+
 
 @message
 @dataclass(frozen=True)

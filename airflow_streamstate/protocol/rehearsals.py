@@ -31,6 +31,7 @@ QueryOutcome = Literal["accepted", "refused", "failed", "not_run"]
 SeedTrial = Literal["never", "if_needed", "always"]
 
 DEADLINE_SECONDS = 300.0
+REPLAY_SECONDS = 600.0
 
 
 @dataclass(frozen=True)

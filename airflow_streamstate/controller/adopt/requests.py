@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from airflow_streamstate.controller.request.requests import DeployRequest
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.adoptions import ADOPT_SECONDS
 from airflow_streamstate.protocol.ids import encode_query_name
 from airflow_streamstate.store.open import local_folder
 from airflow_streamstate.store.s3a import plain_uri
-
-DEADLINE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class AdoptRequest:
     deploy: DeployRequest
     checkpoints: Mapping[str, str]
     is_stopped: bool = False
-    deadline_seconds: float = DEADLINE_SECONDS
+    deadline_seconds: float = ADOPT_SECONDS
 
     def __post_init__(self) -> None:
         if not self.checkpoints:

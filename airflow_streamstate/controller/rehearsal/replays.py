@@ -42,11 +42,10 @@ from airflow_streamstate.plan.replay_report import ReplayedVersions, ReplayRepor
 from airflow_streamstate.plan.report import PlanReport, queries_to_replay, with_replay
 from airflow_streamstate.protocol.ids import rehearsal_id_for
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
-from airflow_streamstate.protocol.rehearsals import Rehearsal, ReplayTerms
+from airflow_streamstate.protocol.rehearsals import REPLAY_SECONDS, Rehearsal, ReplayTerms
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.snapshot.placing import known_places
 
-DEADLINE_SECONDS = 600.0
 OLD, NEW = "old", "new"
 ROWS_FOLDER = "streamstate-replay-"
 """Begins the name of a temporary folder for rows."""
@@ -83,7 +82,7 @@ class ReplayRequest:
     out: str | None = None
     part: str = ""
     compared_with: ReplayView | None = None
-    deadline_seconds: float = DEADLINE_SECONDS
+    deadline_seconds: float = REPLAY_SECONDS
     notes: tuple[str, ...] = ()
     keeps_state: bool = False
     calls_foreach_batch: bool = False
@@ -341,7 +340,7 @@ class Replays:
         watched: Watched,
         *,
         out: str | None = None,
-        deadline_seconds: float = DEADLINE_SECONDS,
+        deadline_seconds: float = REPLAY_SECONDS,
     ) -> PlanReport:
         """The report of a plan with the newest batches of each query, run in the recorded version and in the new one.
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
-from airflow_streamstate.protocol.terms.reading import ExportFormat, ReadingTerms
+from airflow_streamstate.protocol.terms.reading import SHOWN_ROWS, ExportFormat, ReadingTerms
 from airflow_streamstate.snapshot.data import query_of
 from airflow_streamstate.snapshot.state_order import parse_exactly
 from airflow_streamstate.snapshot.state_sizes import operators_in
 from airflow_streamstate.store.open import local_folder
 from airflow_streamstate.store.s3a import plain_uri, s3a_uri
-
-SHOWN_ROWS = 20
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ from airflow_streamstate.protocol.terms.declaration import REQUIRED, check_terms
 from airflow_streamstate.protocol.terms.order import MOST_ORDER_SECONDS
 
 LOCAL_MASTER = "local[*]"
+SHOWN_ROWS = 20
+"""Of a state, unless more are asked for."""
 ExportFormat = Literal["parquet", "delta"]
 _EVERY_VERB = ("diff", "verify")
 
