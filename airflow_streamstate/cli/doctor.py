@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,22 +25,14 @@ from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import Verb, option, pass_session
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options
-from airflow_streamstate.control.signatures import Signatures
-from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.request.patch import launcher_after
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.launch.command import find_java
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.launch.known_bad import brought_names, installed_names, known_bad_among
-from airflow_streamstate.launch.launchers import Launchers
-from airflow_streamstate.launch.master import addresses_of, check_master, check_master_answers, own_disk_note
-from airflow_streamstate.launch.packages import connector_for
-from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
-from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.signing import SIGNING_KEY_VARIABLE
 from airflow_streamstate.protocol.terms.version import LauncherChoice
-from airflow_streamstate.store.local import LocalStore
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.home import Home
 
 ASK_SECONDS = 30
 _ASK = """
@@ -144,6 +136,10 @@ def doctor(session: ShellSession, /, master: str | None, **given: Any) -> int:
 
 def machine_checks() -> Iterator[Check]:
     """Java, pyspark, pyspark-client, protobuf, grpcio, spark-submit."""
+
+    from airflow_streamstate.launch.known_bad import installed_names
+    from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
+
     yield java_check()
     yield from pyspark_checks()
     try:
@@ -161,6 +157,9 @@ def machine_checks() -> Iterator[Check]:
 
 def known_bad_check(name: str, brought: Iterable[str], spark_version: str) -> Check:
     """Whether a release among these Maven coordinates and jars is known to fail with this Spark ("": unknown)."""
+
+    from airflow_streamstate.launch.known_bad import known_bad_among
+
     found = known_bad_among(brought, spark_version)
     what = "; ".join(f"{one.known.component} {one.release} ({one.name}): {one.known.symptom}" for one in found)
     remedy = " ".join(dict.fromkeys(one.known.remedy for one in found))
@@ -174,6 +173,10 @@ def _conf_folder() -> Path | None:
 
 def _stream_checks(home: Home) -> Iterator[Check]:
     """The streams that watchers gave up, and the current deployments whose packages or jars are known to fail."""
+
+    from airflow_streamstate.launch.known_bad import brought_names
+    from airflow_streamstate.plan.recorded import recorded_plans
+
     for stream_id in home.stream_ids() if home.is_there() else ():
         with contextlib.suppress(StreamStateError):  # `status` and `list` report it
             control = home.control(stream_id)
@@ -195,6 +198,9 @@ def _stream_checks(home: Home) -> Iterator[Check]:
 
 def signing_checks(home: Home) -> Iterator[Check]:
     """What a signing key, or none, means for this home; and the records that it has not signed."""
+
+    from airflow_streamstate.control.signatures import Signatures
+
     keys = home.config.keys
     if not home.is_there():
         return
@@ -247,6 +253,10 @@ def stateful_checks(spark_home: Path | None) -> Iterator[Check]:
 
 def connector_check() -> Check:
     """The connector with which a launch lets Spark reach checkpoints on S3."""
+
+    from airflow_streamstate.launch.packages import connector_for
+    from airflow_streamstate.launch.spark_home import home_of, own_spark_submit
+
     try:
         connector = connector_for(home_of(own_spark_submit(os.environ), os.environ), {})
     except StreamStateError as error:
@@ -271,6 +281,9 @@ def library_checks(uris: Collection[str]) -> Iterator[Check]:
 
 def java_check() -> Check:
     """Whether Spark supports its Java."""
+
+    from airflow_streamstate.launch.command import find_java
+
     try:
         java = find_java()
         printed = subprocess.run(
@@ -320,6 +333,9 @@ def _code_version() -> str | None:
 
 
 def _master_checks(session: ShellSession, master: str | None) -> Iterator[Check]:
+    from airflow_streamstate.launch.master import addresses_of, check_master, check_master_answers, own_disk_note
+    from airflow_streamstate.store.local import LocalStore
+
     if master is None:
         return
     try:
@@ -338,6 +354,10 @@ def _master_checks(session: ShellSession, master: str | None) -> Iterator[Check]
 
 def _launcher_checks(session: ShellSession, asked: LauncherChoice | None, master: str | None) -> Iterator[Check]:
     """What a launcher refuses before it starts a driver."""
+
+    from airflow_streamstate.controller.request.patch import launcher_after
+    from airflow_streamstate.launch.launchers import Launchers
+
     try:
         choice = launcher_after(None, asked)
     except StreamStateError as error:

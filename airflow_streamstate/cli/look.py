@@ -106,7 +106,7 @@ def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) 
 
     from airflow_streamstate.controller.observe.full_disks import full_disks
 
-    result = session.status(stream_id, deployment_id).to_json()
+    result = session.controller().status(stream_id, deployment_id).to_json()
     result["full_disks"] = full_disks(session.home())
     session.emit(result, lambda console: render.status(console, result))
     return status_of_states([str(result["state"])])

@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # rich and the controller are imported on use: `--help` needs
     from airflow_streamstate.cli.allowing import AllowedFile
     from airflow_streamstate.controller.client import Controller
     from airflow_streamstate.controller.home import Home
-    from airflow_streamstate.controller.observe.views import StreamStatus
     from airflow_streamstate.store.options import StoreOptions
 
 Report = Callable[[str], None]
@@ -148,15 +147,6 @@ class ShellSession:
         from airflow_streamstate.controller.client import Controller
 
         return Controller.local(self.home(), clock=self.clock, requested_by=self.requested_by)
-
-    def status(self, stream_id: str, deployment_id: str | None = None) -> StreamStatus:
-        """As ``Controller.status``, without importing the modules of the other verbs."""
-        from airflow_streamstate.controller.context import ControllerContext
-        from airflow_streamstate.controller.wait.watching import Watching
-        from airflow_streamstate.launch.launchers import Launchers
-
-        context = ControllerContext.of(self.home(), Launchers(self.clock), self.clock, self.requested_by, None, None)
-        return Watching(context).status(context.observer.observe(stream_id, deployment_id, to_be_shown=True))
 
     @property
     def requested_by(self) -> str:
