@@ -32,6 +32,7 @@ from benchmarks import (
     row_comparison,
     s3_snapshot,
     seed,
+    shell,
     snapshot,
     snapshots_beside,
     upgrade_gap,
@@ -64,6 +65,7 @@ BENCHMARKS = {
         watch,
         deferred,
         plan_comparison,
+        shell,
     )
 } | {
     drain.ON_S3: drain.run_on_s3,

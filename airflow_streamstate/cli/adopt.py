@@ -69,7 +69,6 @@ def adopt(
     The original stays as it was, except for the barrier: Spark refuses to start over it. An idle query does not reach
     it. After an interruption the same command continues.
     """
-
     from airflow_streamstate.controller.adopt.requests import AdoptRequest, read_checkpoints
 
     if give_up:

@@ -35,11 +35,10 @@ class AllowedFile:
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> AllowedFile:
         """The file of this environment."""
-
-        from airflow_streamstate.store.open import local_folder
-
         named = environ.get(ALLOWED_VARIABLE)
         if named:
+            from airflow_streamstate.store.open import local_folder
+
             return cls(local_folder(named))
         base = environ.get("XDG_CONFIG_HOME") or ""
         folder = Path(base) if base.startswith("/") else Path.home() / ".config"
@@ -51,7 +50,6 @@ class AllowedFile:
         Raises:
             InvalidRequestError: the file cannot be read, is malformed, or others may write it.
         """
-
         from airflow_streamstate.allowed import Allowed
 
         key = _key_of(home_uri)
@@ -59,7 +57,6 @@ class AllowedFile:
 
     def add(self, home_uri: str, named: Allowed) -> bool:
         """Keep what was named for this home; False where nothing of it is new. Raises as ``read``."""
-
         from airflow_streamstate.launch.folder import write_file
 
         if self.read(home_uri).joined(named) == self.read(home_uri):
@@ -127,7 +124,6 @@ class AllowedFile:
 
 def _key_of(home_uri: str) -> str:
     """One key for each home, however its URI is given."""
-
     from airflow_streamstate.store.open import local_folder
 
     scheme, separator, rest = home_uri.partition("://")

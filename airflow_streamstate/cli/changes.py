@@ -38,7 +38,6 @@ def names_anything(given: Mapping[str, Any]) -> bool:
 
 def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> ChangeRequest:
     """The request; omitted options leave the stream as it is. Raises InvalidRequestError for an invalid one."""
-
     from airflow_streamstate.controller.request.requests import change_request
 
     return change_request(
@@ -54,7 +53,6 @@ def deploy_request(
     session: ShellSession, stream_id: str, ordering: Ordering, given: Mapping[str, Any]
 ) -> DeployRequest:
     """The request of the options of a version, of how it starts, and of its stream. Raises as ``change_of``."""
-
     from airflow_streamstate.controller.request.requests import deploy_request as request_to_deploy
 
     version = version_given(given)

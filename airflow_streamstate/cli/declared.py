@@ -43,7 +43,6 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
 
     A PATH is a file, or a folder with files that end with .yaml, .yml or .json, those of its folders included.
     """
-
     from airflow_streamstate.declarations.checking import checked
     from airflow_streamstate.declarations.reading import read_streams
 
@@ -73,7 +72,6 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a file."""
-
     from airflow_streamstate.declarations.model import StreamDeclaration
 
     found = StreamDeclaration.model_json_schema()
@@ -91,7 +89,6 @@ def diff(session: ShellSession, /, paths: tuple[Path, ...], **given: Any) -> int
     Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status
     1 if a stream could not be made as its file says.
     """
-
     from airflow_streamstate.declarations.comparing import compare_all
     from airflow_streamstate.declarations.reading import are_folders, read_streams
 
@@ -148,7 +145,6 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     waits for what is under way, a second one leaves. Exit status 1 if a stream is not as declared then, 4 if all of
     those were refused.
     """
-
     from airflow_streamstate.declarations.applying import Applying, ApplyTerms, wait_for
     from airflow_streamstate.declarations.reading import need_folders, read_streams
 
@@ -179,7 +175,6 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
 
 def _allow(session: ShellSession, declared: Sequence[DeclaredStream]) -> None:
     """Allow what the files name that a person gives to this command."""
-
     from airflow_streamstate.declarations.versions import deploy_request
 
     for one in declared:
@@ -222,7 +217,6 @@ def export(session: ShellSession, /, stream_id: str, folder: Path) -> None:
 
     Applied again, it changes nothing. Values that are secrets in the home are left out, and named.
     """
-
     from airflow_streamstate.declarations.exporting import export_stream
 
     path, notes = export_stream(session.controller(), stream_id, folder)

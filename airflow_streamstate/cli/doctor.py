@@ -136,7 +136,6 @@ def doctor(session: ShellSession, /, master: str | None, **given: Any) -> int:
 
 def machine_checks() -> Iterator[Check]:
     """Java, pyspark, pyspark-client, protobuf, grpcio, spark-submit."""
-
     from airflow_streamstate.launch.known_bad import installed_names
     from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
 
@@ -157,7 +156,6 @@ def machine_checks() -> Iterator[Check]:
 
 def known_bad_check(name: str, brought: Iterable[str], spark_version: str) -> Check:
     """Whether a release among these Maven coordinates and jars is known to fail with this Spark ("": unknown)."""
-
     from airflow_streamstate.launch.known_bad import known_bad_among
 
     found = known_bad_among(brought, spark_version)
@@ -173,7 +171,6 @@ def _conf_folder() -> Path | None:
 
 def _stream_checks(home: Home) -> Iterator[Check]:
     """The streams that watchers gave up, and the current deployments whose packages or jars are known to fail."""
-
     from airflow_streamstate.launch.known_bad import brought_names
     from airflow_streamstate.plan.recorded import recorded_plans
 
@@ -198,7 +195,6 @@ def _stream_checks(home: Home) -> Iterator[Check]:
 
 def signing_checks(home: Home) -> Iterator[Check]:
     """What a signing key, or none, means for this home; and the records that it has not signed."""
-
     from airflow_streamstate.control.signatures import Signatures
 
     keys = home.config.keys
@@ -253,7 +249,6 @@ def stateful_checks(spark_home: Path | None) -> Iterator[Check]:
 
 def connector_check() -> Check:
     """The connector with which a launch lets Spark reach checkpoints on S3."""
-
     from airflow_streamstate.launch.packages import connector_for
     from airflow_streamstate.launch.spark_home import home_of, own_spark_submit
 
@@ -281,7 +276,6 @@ def library_checks(uris: Collection[str]) -> Iterator[Check]:
 
 def java_check() -> Check:
     """Whether Spark supports its Java."""
-
     from airflow_streamstate.launch.command import find_java
 
     try:
@@ -354,7 +348,6 @@ def _master_checks(session: ShellSession, master: str | None) -> Iterator[Check]
 
 def _launcher_checks(session: ShellSession, asked: LauncherChoice | None, master: str | None) -> Iterator[Check]:
     """What a launcher refuses before it starts a driver."""
-
     from airflow_streamstate.controller.request.patch import launcher_after
     from airflow_streamstate.launch.launchers import Launchers
 

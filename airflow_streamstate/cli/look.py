@@ -103,7 +103,6 @@ def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) 
 
     Exit status 1 if it is degraded, failed, lost or silent.
     """
-
     from airflow_streamstate.controller.observe.full_disks import full_disks
 
     result = session.controller().status(stream_id, deployment_id).to_json()

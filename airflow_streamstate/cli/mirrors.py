@@ -87,7 +87,6 @@ def restore(
     answers, is verified as it arrives, and becomes a stream only when it is complete. A stream that cannot be restored
     does not hold up the others; it is reported, and the exit status is 1.
     """
-
     from airflow_streamstate.controller.restore_home import Restoring
 
     allow_stores(session, uris)

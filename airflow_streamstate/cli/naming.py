@@ -21,7 +21,6 @@ HERE = LauncherChoice(LOCAL)
 
 def allow_request(session: ShellSession, request: DeployRequest) -> None:
     """Allow what a request to deploy names. Raises InvalidRequestError where the list of this machine is malformed."""
-
     from airflow_streamstate.snapshot.placing import uri_of
 
     version = request.version
@@ -43,7 +42,6 @@ def allow_change(session: ShellSession, change: ChangeRequest) -> None:
 def allow_here(session: ShellSession) -> None:
     """Allow the driver that this command runs on this machine, for this command alone: a watcher of this machine runs
     none for that."""
-
     from airflow_streamstate.allowed import Allowed
 
     session.allow(Allowed(launchers=(_place(session, HERE),)), is_kept=False)
@@ -51,7 +49,6 @@ def allow_here(session: ShellSession) -> None:
 
 def allow_stores(session: ShellSession, uris: Iterable[str]) -> None:
     """Allow the stores at these URIs. Raises InvalidRequestError for a URI of no store, too."""
-
     from airflow_streamstate.allowed import Allowed
     from airflow_streamstate.store.open import open_store
 
@@ -60,7 +57,6 @@ def allow_stores(session: ShellSession, uris: Iterable[str]) -> None:
 
 def allow_checkpoints(session: ShellSession, uris: Iterable[str]) -> None:
     """Allow the places of foreign checkpoints, so that ``--give-up`` may take their barriers back."""
-
     from airflow_streamstate.allowed import Allowed
 
     session.allow(Allowed(stores=tuple(dict.fromkeys(uris))))
@@ -99,7 +95,6 @@ def _named(
 ) -> Allowed:
     """``values``: of a version, by name; a change keeps the stores that the stream has. ``is_here``: its drivers run on
     this machine."""
-
     from airflow_streamstate.allowed import Allowed
     from airflow_streamstate.launch.bundle import sent_files
     from airflow_streamstate.launch.submit_options import SubmitOptions

@@ -128,7 +128,6 @@ def skip(session: ShellSession, /, stream_id: str, show: bool, ordering: Orderin
     `status` and `audit` show the skipped offsets as a gap, with the --reason, which is required. If the sink may hold
     some of the batch, the skip is refused without --accept-written-rows.
     """
-
     from airflow_streamstate.controller.deploy.skips import SkipOrder
 
     if not is_given("reason"):
@@ -160,7 +159,6 @@ def wait_and_emit(session: ShellSession, controller: Controller, order: CommandV
 
 def wait_for(session: ShellSession, controller: Controller, order: CommandView, ordering: Ordering) -> Outcome | None:
     """The end of an order; None with ``--async``."""
-
     from airflow_streamstate.controller.wait.condition import WaitCondition
 
     if ordering.timeout_seconds is None:

@@ -75,7 +75,6 @@ def _begun(console: Console, view: RehearsalView, what: str) -> None:
 
 def print_report(console: Console, found: PlanReport) -> None:
     """The report of a change."""
-
     from rich.text import Text
 
     from airflow_streamstate.plan.report import replay_sentences
@@ -199,7 +198,6 @@ def plan(
 
     Without a change: the recorded plan of what runs, as a tree.
     """
-
     from airflow_streamstate.plan.report import to_markdown
 
     is_change = names_anything(change)
@@ -290,7 +288,6 @@ def plan_tree_text(plan: QueryPlan) -> str:
 
 def _mark(plan: QueryPlan, operator_id: int | None) -> str:
     """The number of an operator with state, and its name for migrations."""
-
     from airflow_streamstate.plan.migrating import operator_name
 
     if operator_id is None:

@@ -49,7 +49,6 @@ _LAUNCH_FOLDER = re.compile(
 
 def shown(value: object, style: str = "") -> Text:
     """The value as text without markup or control characters."""
-
     from rich.text import Text
 
     return Text(printable(str(value)), style)
@@ -391,7 +390,6 @@ def _repeat(row: Row) -> Text:
 
 def checks(console: Console, rows: Sequence[Row]) -> None:
     """After ``home doctor``."""
-
     from rich.text import Text
 
     for row in rows:
@@ -434,7 +432,6 @@ def _done(row: Row) -> str:
 
 def error(console: Console, row: Row) -> None:
     """An error: the sentence, its facts as key=value, texts of several lines below, and the next step."""
-
     from rich.text import Text
 
     facts, blocks = [], {}
@@ -531,7 +528,6 @@ def _has_news(key: str, query: Row) -> bool:
 
 def plain_table(*columns: str) -> Table:
     """A table without lines; a column whose name begins with ``>`` is flush right."""
-
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))

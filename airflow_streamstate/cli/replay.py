@@ -67,7 +67,6 @@ def watched_by(session: ShellSession, *, shows_progress: bool = True) -> Watched
 
 def print_versions(console: Console, found: ReplayedVersions) -> None:
     """Each batch in both versions, with its numbers, the first rows that differ, and the errors."""
-
     from airflow_streamstate.plan.replay_report import VERSIONS_COLUMNS, samples_of, versions_rows
 
     rows = versions_rows(found)
@@ -136,7 +135,6 @@ def _told(console: Console, found: ReplayReport, which: str = "") -> None:
 
 def _state(console: Console, found: ReplayReport) -> None:
     """What the state after the last batch is in the new version, beside that in the recorded one."""
-
     from airflow_streamstate.plan.replay_report import STATE_TITLES, state_rows, state_samples
 
     rows = state_rows(found)
@@ -238,7 +236,6 @@ def replay(
     Exit status 0 if each batch has run, 1 if the script failed, with its error, 3 if it was not over in time, 4 if the
     rows of a batch are gone or the script does not fit.
     """
-
     from airflow_streamstate.controller.rehearsal.replays import ReplayRequest
     from airflow_streamstate.controller.request.requests import change_request
 

@@ -47,7 +47,6 @@ def sign(session: ShellSession, consent: str | None, rotate: bool) -> int:
 
     Exit status 4 where the digest is another one.
     """
-
     from airflow_streamstate.control.signatures import Signatures
 
     home = session.home()
@@ -95,7 +94,6 @@ def _check_consent(
     session: ShellSession, consent: str, records: Sequence[SignedRecord], keys: SigningKeys, *, rotate: bool
 ) -> None:
     """Raise ConflictError, InvalidRequestError where a person has not agreed to sign exactly these records."""
-
     from airflow_streamstate.control.signatures import digest_of
 
     again = shlex.join(["streamstate", "home", "sign", "--home", str(session.home_uri)])

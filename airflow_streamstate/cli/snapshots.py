@@ -88,7 +88,6 @@ def verify(session: ShellSession, /, stream_id: str, snapshot_id: str, deep: boo
 
     Exit status 1 if something is wrong. `streamstate snapshot list STREAM` lists the ids.
     """
-
     from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
     from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
 

@@ -69,7 +69,6 @@ def deploy(
 
     In --conf, --env and arguments env://NAME stands for a secret of this shell's environment, looked up at each launch.
     """
-
     from airflow_streamstate.declarations.reading import need_stream
 
     root = terms_given(FileTerms, given).root
@@ -122,7 +121,6 @@ def _declared_request(
     session: ShellSession, stream_id: str, declared: DeclaredStream, ordering: Ordering
 ) -> DeployRequest:
     """The request of a stream's file; beside it only the order, the wait and consents may be given."""
-
     from airflow_streamstate.declarations.versions import deploy_request as declared_request
 
     context = click.get_current_context()

@@ -223,7 +223,6 @@ def diff(session: ShellSession, /, stream_id: str, changes_since: str, limit: in
 
     Exit status 1 if some of it could not be read.
     """
-
     from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
 
     values = values_given(ReadingTerms, given)

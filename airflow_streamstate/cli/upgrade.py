@@ -116,7 +116,6 @@ def interrupted(console: Console, view: UpgradeView) -> None:
 
 def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None) -> None:
     """Printed at the end; ``cancels`` is the end that the caller has asked for by a cancellation, else None."""
-
     from rich.text import Text
 
     from airflow_streamstate.controller.upgrade.views import differences_of
@@ -156,7 +155,6 @@ def _next_step(view: UpgradeView, cancels: AfterStop | None) -> str:
 
 def _facts(view: UpgradeView) -> Iterator[tuple[str, object]]:
     """A rollback goes from the current version to that of an older deployment."""
-
     from airflow_streamstate.controller.upgrade.views import downtime_words
 
     state, old_id = view.state, view.state.upgrade.old_deployment_id
@@ -254,7 +252,6 @@ def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 
     Every step is recorded: after a crash, `continue` continues it from any machine.
     """
-
     from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 
     change = change_of(stream_id, given, ordering)
@@ -290,7 +287,6 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
     the stream is stopped, and its state written anew once more, as it is by then. `rollback` brings the old number
     back.
     """
-
     from airflow_streamstate.controller.request.requests import change_request
     from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 
@@ -319,7 +315,6 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 @pass_session
 def restart(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now, in a new driver."""
-
     from airflow_streamstate.controller.request.requests import change_request
     from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
 
@@ -343,7 +338,6 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
     batches that the current version wrote. If neither is possible, the sinks are undone to the handover. If no way is
     exact, the rollback is refused, and nothing is touched.
     """
-
     from airflow_streamstate.controller.upgrade.requests import RollbackRequest
 
     controller = session.controller()
@@ -354,7 +348,6 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
 
 def _calling(session: ShellSession, view: UpgradeView, on_progress: Report) -> Report:
     """As ``on_progress``; also says once that a person has to approve."""
-
     from airflow_streamstate.controller.upgrade.views import WAITS_FOR_A_PERSON
 
     is_called = False

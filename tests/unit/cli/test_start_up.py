@@ -1,0 +1,125 @@
+"""What each verb imports: a command that starts nothing answers at once (``benchmarks/shell.py`` measures how soon)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from airflow_streamstate.clock import SYSTEM_CLOCK
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.records import LaunchRecord
+from support.shell import VERBS, Desk
+
+PACKAGE = "airflow_streamstate"
+LOOKS: Mapping[str, int] = {
+    "list": 125,
+    "status flights": 125,
+    "events flights": 125,
+    "logs flights": 125,
+    "audit flights": 120,
+    "snapshot list flights": 130,
+    "snapshot retention flights": 115,
+    "policy flights": 115,
+    "alerts flights": 115,
+    "label flights": 115,
+}
+"""Each verb that only looks, with the modules of the package that it may import: a few more than it does."""
+HELP_MODULES = 90
+"""The help of all verbs together; it needs the options and the declared terms."""
+ROOMS_OF_ACTS = (
+    *("alerts", "declarations", "driver", "hooks", "operators", "page"),
+    *("controller.adopt", "controller.commands", "controller.decide", "controller.deploy"),
+    *("controller.drivers.launching", "controller.mirrors", "controller.rehearsal", "controller.request"),
+    *("controller.restore_home", "controller.retention.leftovers", "controller.retention.pruning"),
+    *("controller.retention.retiring", "controller.state_reader", "controller.supervise", "controller.upgrade"),
+    *("controller.wait.waiting", "launch.bundle", "launch.command", "launch.emr", "launch.kubernetes"),
+    *("launch.local_start", "launch.pinned_jars", "launch.rest", "launch.ssh", "launch.yarn"),
+    *("snapshot.capture", "snapshot.copy", "snapshot.deletion", "snapshot.placing", "snapshot.verify"),
+    *("store.azure", "store.gcs", "store.obstore", "store.s3", "store.server"),
+)
+"""What starts, changes or removes something, and the stores that are no disk."""
+LIBRARIES = (
+    *("airflow", "boto3", "botocore", "grpc", "kubernetes", "obstore", "paramiko", "prometheus_client", "pydantic"),
+    *("pyspark", "requests", "sqlalchemy", "yaml", "asyncio", "http", "multiprocessing", "ssl", "unittest"),
+)
+_IMPORTED = """
+import contextlib, io, json, sys
+from airflow_streamstate.cli.main import run
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+    ends = [run(line.split()) for line in sys.argv[1:]]
+assert set(ends) <= {0, 1}, (ends, said.getvalue())
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def imported_by(*lines: str) -> list[str]:
+    """The modules that a new process has imported after these command lines."""
+    done = subprocess.run([sys.executable, "-c", _IMPORTED, *lines], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+def _is_within(name: str, top: str) -> bool:
+    return name == top or name.startswith(f"{top}.")
+
+
+def own(modules: list[str]) -> list[str]:
+    """Those of the package."""
+    return [name for name in modules if _is_within(name, PACKAGE)]
+
+
+def out_of_place(modules: list[str], *more: str) -> list[str]:
+    """Those that a verb which starts nothing may not import."""
+    tops = (*(f"{PACKAGE}.{room}" for room in ROOMS_OF_ACTS), *LIBRARIES, *more)
+    return [name for name in modules if any(_is_within(name, top) for top in tops)]
+
+
+@pytest.fixture
+def desk_with_streams(desk: Desk) -> Desk:
+    """A stream whose second version runs, launched on this machine; the first one left a snapshot."""
+    stream = desk.stream()
+    stream.deploy().runs().stopped()
+    attempt = stream.deploy()
+    key = launch_key_for(attempt.deployment_id, attempt.attempt)
+    stream.control.create_launch(
+        LaunchRecord(
+            stream_id=attempt.stream_id, deployment_id=attempt.deployment_id, attempt=attempt.attempt, launch_key=key,
+            launcher="local", data={"launch_key": key}, log_path="", launched_at=SYSTEM_CLOCK.now(), write_id="w-1",
+        )
+    )  # fmt: skip
+    attempt.runs()
+    return desk
+
+
+@pytest.mark.parametrize("line", LOOKS)
+def test_a_verb_that_looks_imports_nothing_that_acts(line: str, desk_with_streams: Desk) -> None:
+    """On a disk, of a stream that runs here: no launcher's start, no deploy, no upgrade, no library of a store."""
+    modules = imported_by(line)
+    assert out_of_place(modules) == []
+    assert len(own(modules)) <= LOOKS[line], own(modules)
+
+
+def test_help_imports_options_and_terms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every verb, in one process: no room but the declared terms, and nothing that prints tables."""
+    monkeypatch.delenv("STREAMSTATE_ALLOWED", raising=False)
+    modules = imported_by("--help", *(f"{verb} --help" for verb in VERBS))
+    rooms = tuple(f"{PACKAGE}.{room}" for room in ("controller", "checkpoint", "control", "plan", "snapshot", "store"))
+    assert out_of_place(modules, *rooms, "rich") == []
+    assert len(own(modules)) <= HELP_MODULES, own(modules)
+
+
+def test_json_needs_no_tables(desk_with_streams: Desk) -> None:
+    """A script that reads JSON does not wait for what draws."""
+    assert [name for name in imported_by("list --json", "status flights --json") if _is_within(name, "rich")] == []
+
+
+@pytest.mark.parametrize("room", ROOMS_OF_ACTS)
+def test_the_rooms_are_there(room: str) -> None:
+    """A room that was renamed would be allowed without notice."""
+    assert importlib.util.find_spec(f"{PACKAGE}.{room}") is not None
