@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.controller.rehearsal.rehearsals import Report
-from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView
 from airflow_streamstate.controller.request.requests import change_request
+from airflow_streamstate.controller.scratch.replay import ReplayRequest, ReplayView
+from airflow_streamstate.controller.scratch.run import Report
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session

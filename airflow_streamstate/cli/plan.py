@@ -16,7 +16,7 @@ from airflow_streamstate.cli.render import is_told_by, plain_table, shown, witho
 from airflow_streamstate.cli.replay import print_versions, watched_by
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options, terms_given
-from airflow_streamstate.protocol.rehearsals import RewrittenTable
+from airflow_streamstate.protocol.scratch import RewrittenTable
 from airflow_streamstate.protocol.terms.order import PlanTerms
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from airflow_streamstate.controller.client import Controller
-    from airflow_streamstate.controller.rehearsal.planning import RecordedPlans
-    from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
     from airflow_streamstate.controller.request.requests import ChangeRequest
+    from airflow_streamstate.controller.scratch.plan_comparison import RecordedPlans
+    from airflow_streamstate.controller.scratch.rehearsal import RehearsalView
     from airflow_streamstate.plan.model import (
         PlannedSink,
         PlannedSource,
@@ -225,9 +225,10 @@ def plan(
         deadline_seconds=terms.deadline_seconds,
     )
     if batches := terms.replay_batches:
-        report = controller.replays.add_to(
-            report, request, batches, watched_by(session), out=replay_out, deadline_seconds=terms.deadline_seconds
-        )
+        from airflow_streamstate.controller.scratch.replay import PlannedReplay
+
+        planned = PlannedReplay(report, request, batches, terms.deadline_seconds)
+        report = controller.replays.add_to(planned, watched_by(session), out=replay_out)
     if as_markdown and not session.as_json:
         click.echo(to_markdown(report), nl=False)
     else:
@@ -240,12 +241,8 @@ def _rehearsed(
 ) -> PlanReport:
     view = controller.plans.begin(request, terms=terms, **given)
     session.say(lambda console: rehearsing(console, view, rehearse=terms.rehearse))
-    try:
-        with session.progress(f"{view.stream_id} {view.rehearsal_id}") as on_progress:
-            return controller.plans.wait(view, on_progress)
-    except KeyboardInterrupt:
-        controller.plans.give_up(view.stream_id, view.rehearsal_id)
-        raise
+    with session.progress(f"{view.stream_id} {view.rehearsal_id}") as on_progress:
+        return controller.plans.wait(view, on_progress)
 
 
 def _show(session: ShellSession, controller: Controller, stream_id: str) -> int:

@@ -24,7 +24,7 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options
-from airflow_streamstate.protocol.rehearsals import REPLAY_SECONDS, ReplayedBatch
+from airflow_streamstate.protocol.scratch import REPLAY_SECONDS, ReplayedBatch
 from airflow_streamstate.protocol.terms.order import DeploymentChoice
 from airflow_streamstate.protocol.terms.reading import LOCAL_MASTER
 from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES
@@ -33,8 +33,8 @@ from airflow_streamstate.protocol.terms.version import Version
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_streamstate.controller.rehearsal.rehearsals import Report
-    from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView, Watched
+    from airflow_streamstate.controller.scratch.replay import ReplayRequest, ReplayView, Watched
+    from airflow_streamstate.controller.scratch.run import Report
     from airflow_streamstate.plan.replay_report import ReplayedVersions, ReplayReport
 
 DEBUGGED_SECONDS = 86_400.0
@@ -236,8 +236,8 @@ def replay(
     Exit status 0 if each batch has run, 1 if the script failed, with its error, 3 if it was not over in time, 4 if the
     rows of a batch are gone or the script does not fit.
     """
-    from airflow_streamstate.controller.rehearsal.replays import ReplayRequest
     from airflow_streamstate.controller.request.requests import change_request
+    from airflow_streamstate.controller.scratch.replay import ReplayRequest
 
     if batch_id is not None and is_given("last"):
         raise click.UsageError("--batch names one batch, and --last the newest ones: leave out one of them.")
@@ -280,7 +280,9 @@ def _begin_and_run(
         _, report = replays.run(request, watched)
         session.emit(report.to_json(), lambda console: print_replay(console, report))
         return status_of_replay(report.outcome)
+    from airflow_streamstate.controller.scratch.replay import ReplayPair
+
     for_both = replace(change, patch=change.patch.but(application=None, arguments=None, py_files=None, files=None))
-    both = replays.run_both(request, for_both, watched)
+    both = replays.run_both(ReplayPair(request, for_both), watched)
     session.emit(both.to_json(), lambda console: print_both(console, both))
     return status_of_replay(both.new.outcome, is_as_asked=both.new.has_same_rows or not fails_on_changed_rows)

@@ -88,8 +88,7 @@ def verify(session: ShellSession, /, stream_id: str, snapshot_id: str, deep: boo
 
     Exit status 1 if something is wrong. `streamstate snapshot list STREAM` lists the ids.
     """
-    from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
-    from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
+    from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
 
     if not deep:
         for one in terms_of(ReaderTerms):
@@ -98,7 +97,7 @@ def verify(session: ShellSession, /, stream_id: str, snapshot_id: str, deep: boo
     request = ReadingRequest(stream_id=stream_id, snapshot_id=snapshot_id, **values_given(ReaderTerms, given))
     controller = session.controller()
     with session.progress(f"verifying {snapshot_id}") as on_progress:
-        result = verify_snapshot(controller.snapshots, controller.readings, request, deep=deep, on_progress=on_progress)
+        result = controller.readings.verify(request, deep=deep, on_progress=on_progress)
     session.emit(result, lambda console: render.verified(console, result))
     return status_of_findings(is_well=result["ok"])
 

@@ -24,7 +24,7 @@ from airflow_streamstate.protocol.terms.reading import SHOWN_ROWS, ExportTerms, 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+    from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
 
 Row = Mapping[str, Any]
 _TIMES = {"processing_time": "processing time", "event_time": "event time", "timeout": "a timeout"}
@@ -192,7 +192,7 @@ def export(session: ShellSession, /, stream_id: str, key_text: str | None, limit
 
 
 def _request(stream_id: str, key_text: str | None, limit: int, values: Mapping[str, Any]) -> ReadingRequest:
-    from airflow_streamstate.controller.state_reader.choosing import ReadingRequest, parse_key
+    from airflow_streamstate.controller.scratch.reading_request import ReadingRequest, parse_key
 
     key = None if key_text is None else parse_key(key_text)
     return ReadingRequest(stream_id=stream_id, key=key, limit=limit, **values)
@@ -223,7 +223,7 @@ def diff(session: ShellSession, /, stream_id: str, changes_since: str, limit: in
 
     Exit status 1 if some of it could not be read.
     """
-    from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+    from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
 
     values = values_given(ReadingTerms, given)
     request = ReadingRequest(stream_id=stream_id, changes_since=changes_since, limit=limit, **values)

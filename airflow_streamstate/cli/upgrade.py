@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from airflow_streamstate.controller.client import Controller
-    from airflow_streamstate.controller.rehearsal.partitions import SuggestedPartitions
+    from airflow_streamstate.controller.scratch.partitions import SuggestedPartitions
     from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
     from airflow_streamstate.controller.upgrade.upgrades import Upgrades
     from airflow_streamstate.controller.upgrade.views import UpgradeView

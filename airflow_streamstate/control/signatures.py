@@ -18,9 +18,7 @@ from airflow_streamstate.protocol.signing import SIGNATURE, SigningKeys, is_sign
 from airflow_streamstate.store.base import Store, bounded_get
 
 SignatureState = Literal["signed", "older key", "refused", "unreadable"]
-_RUNS = (
-    layout.deployments_folder, layout.rehearsals_folder, layout.upgrades_folder, layout.readings_folder,
-)  # fmt: skip
+_RUNS = (layout.deployments_folder, layout.scratch_folder, layout.upgrades_folder)
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,7 @@ class Signatures:
         return [info.key for info in self._home.list_objects(prefix) if signed_kind(info.key)]
 
 
-_ALONE = (
-    "spec", "rehearsal", "handover", "upgrade", "lease", "approval", "cancellation", "reading",
-)  # fmt: skip
+_ALONE = ("spec", "run", "handover", "upgrade", "lease", "approval", "cancellation")
 
 
 def _check_place(plain: Mapping[str, Any], key: str, kind: str) -> None:

@@ -31,16 +31,14 @@ from airflow_streamstate.protocol.ids import (
     fencing_token_of,
     is_deployment_id,
     is_id,
-    is_reading_id,
-    is_rehearsal_id,
+    is_scratch_id,
     is_snapshot_of,
     order_of,
 )
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal, SnapshotSlot
-from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, FoundModule, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
+from airflow_streamstate.protocol.scratch import Handover, ScratchRun, ScratchVerdict, Waiting
 from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.store.base import Store
 
@@ -253,36 +251,24 @@ class StreamControl:
         """What a request became; None where it is new."""
         return self._by_id("request id", request_id, layout.idempotency_key, RequestRecord)
 
-    # readings of state
+    # scratch runs
 
-    def reading_ids(self) -> list[str]:
-        """Every reading of state that has a folder, sorted."""
-        return list(filter(is_reading_id, self.cells.store.list_folders(layout.readings_folder(self.stream_id))))
+    def scratch_ids(self) -> list[str]:
+        """Every scratch run that has a folder, sorted."""
+        return list(filter(is_scratch_id, self.cells.store.list_folders(layout.scratch_folder(self.stream_id))))
 
-    def create_reading(self, reading: StateReading) -> None:
-        self.cells.create(layout.reading_key(self.stream_id, reading.reading_id), reading)
+    def create_scratch_run(self, run: ScratchRun) -> None:
+        self.cells.create(layout.scratch_run_key(self.stream_id, run.run_id), run)
 
-    def reading(self, reading_id: str) -> StateReading | None:
-        return self._by_id("reading id", reading_id, layout.reading_key, StateReading)
+    def scratch_run(self, run_id: str) -> ScratchRun | None:
+        return self._by_id("run id", run_id, layout.scratch_run_key, ScratchRun)
 
-    # rehearsals
+    def create_verdict(self, verdict: ScratchVerdict) -> None:
+        self.cells.create(layout.verdict_key(self.stream_id, verdict.run_id), verdict)
 
-    def rehearsal_ids(self) -> list[str]:
-        """Every rehearsal that has a folder, sorted."""
-        return list(filter(is_rehearsal_id, self.cells.store.list_folders(layout.rehearsals_folder(self.stream_id))))
-
-    def create_rehearsal(self, rehearsal: Rehearsal) -> None:
-        self.cells.create(layout.rehearsal_key(self.stream_id, rehearsal.rehearsal_id), rehearsal)
-
-    def rehearsal(self, rehearsal_id: str) -> Rehearsal | None:
-        return self._by_id("rehearsal id", rehearsal_id, layout.rehearsal_key, Rehearsal)
-
-    def create_verdict(self, verdict: RehearsalVerdict) -> None:
-        self.cells.create(layout.verdict_key(self.stream_id, verdict.rehearsal_id), verdict)
-
-    def verdict(self, rehearsal_id: str) -> RehearsalVerdict | None:
-        """The verdict of a rehearsal; None while it is under way."""
-        return self._by_id("rehearsal id", rehearsal_id, layout.verdict_key, RehearsalVerdict)
+    def verdict(self, run_id: str) -> ScratchVerdict | None:
+        """The verdict of a scratch run; None while it is under way."""
+        return self._by_id("run id", run_id, layout.verdict_key, ScratchVerdict)
 
     def create_waiting(self, waiting: Waiting) -> None:
         self.cells.create(layout.waiting_key(self.stream_id, waiting.rehearsal_id), waiting)

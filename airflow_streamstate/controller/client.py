@@ -45,13 +45,13 @@ if TYPE_CHECKING:  # each part is imported when it is first used
     from airflow_streamstate.controller.home import Home
     from airflow_streamstate.controller.mirrors import Mirrors
     from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
-    from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
-    from airflow_streamstate.controller.rehearsal.replays import Replays
     from airflow_streamstate.controller.request.requests import DeployRequest
     from airflow_streamstate.controller.retention.kept_snapshots import KeptSnapshot
     from airflow_streamstate.controller.retention.pruning import Retaining
+    from airflow_streamstate.controller.scratch.reading import Readings
+    from airflow_streamstate.controller.scratch.rehearsal import Rehearsals
+    from airflow_streamstate.controller.scratch.replay import Replays
     from airflow_streamstate.controller.snapshots import Snapshots
-    from airflow_streamstate.controller.state_reader.readings import Readings
     from airflow_streamstate.controller.stream_events import StreamEvents
     from airflow_streamstate.controller.supervise.supervision import Supervision
     from airflow_streamstate.controller.supervise.watcher import Line, Watcher
@@ -140,23 +140,23 @@ class Controller:
     @cached_property
     def plans(self) -> Rehearsals:
         """Plans of changes, and rehearsals."""
-        from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
+        from airflow_streamstate.controller.scratch.rehearsal import Rehearsals
 
         return Rehearsals(self._context)
 
     @cached_property
     def readings(self) -> Readings:
         """Reading the state in snapshots."""
-        from airflow_streamstate.controller.state_reader.readings import Readings
+        from airflow_streamstate.controller.scratch.reading import Readings
 
         return Readings(self._context)
 
     @cached_property
     def replays(self) -> Replays:
         """Runs of recorded batches, into files."""
-        from airflow_streamstate.controller.rehearsal.replays import Replays
+        from airflow_streamstate.controller.scratch.replay import Replays
 
-        return Replays(self._context, self.plans)
+        return Replays(self._context)
 
     @cached_property
     def retention(self) -> Retaining:

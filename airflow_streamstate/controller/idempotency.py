@@ -11,17 +11,17 @@ from airflow_streamstate.protocol.ids import check_id
 
 if TYPE_CHECKING:  # a verb that only looks needs none of the three
     from airflow_streamstate.protocol.records import RequestRecord
-    from airflow_streamstate.protocol.rehearsals import Rehearsal
+    from airflow_streamstate.protocol.scratch import ScratchRun
     from airflow_streamstate.protocol.upgrades import Upgrade
 
-Recorded: TypeAlias = "RequestRecord | Rehearsal | Upgrade"
+Recorded: TypeAlias = "RequestRecord | ScratchRun | Upgrade"
 """The record of a request; each kind keeps the digest of the request."""
-_BECAME: Mapping[str, tuple[str, ...]] = {
-    "RequestRecord": ("verb", "deployment_id"),
-    "Rehearsal": ("rehearsal_id",),
-    "Upgrade": ("upgrade_id",),
+_BECAME: Mapping[str, Mapping[str, str]] = {
+    "RequestRecord": {"verb": "verb", "deployment_id": "deployment_id"},
+    "ScratchRun": {"rehearsal_id": "run_id"},
+    "Upgrade": {"upgrade_id": "upgrade_id"},
 }
-"""The fields that say what a request became, by the kind of its record."""
+"""What a request became, by the kind of its record: the name in an error, and the field."""
 
 
 def request_id_or_new(request_id: str | None, clock: Clock) -> str:
@@ -35,7 +35,7 @@ def check_same_request(recorded: Recorded, digest: str) -> None:
         raise ConflictError(
             "this request id was used for something else",
             request_id=recorded.request_id,
-            **{name: getattr(recorded, name) for name in _BECAME[recorded.kind]},
+            **{name: getattr(recorded, of) for name, of in _BECAME[recorded.kind].items()},
             recorded_at=recorded.created_at,
             next_step="Use a new request id; one id stands for one set of files and arguments.",
         )

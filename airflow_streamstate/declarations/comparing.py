@@ -196,11 +196,7 @@ def _with_plan(
             terms=request.terms,
             deadline_seconds=deadline_seconds,
         )
-        try:
-            report = controller.plans.wait(view)
-        except KeyboardInterrupt:
-            controller.plans.give_up(found.stream_id, view.rehearsal_id)
-            raise
+        report = controller.plans.wait(view)
     except StreamStateError as error:
         return replace(found, kind="refused", step="refused", reason=in_one_line(error))
     verdict = report.verdict or ""

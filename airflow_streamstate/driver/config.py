@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from airflow_streamstate.control.bell import Bell
 from airflow_streamstate.errors import MalformedMessageError
+from airflow_streamstate.protocol.ids import is_scratch_id
 from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options, S3Role, StoreOptions
+
+DriverKind = Literal["attempt", "scratch", "reading"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,13 @@ class DriverConfig:
     gcs_endpoint_url: str | None = None
     azure_account_name: str | None = None
     azure_endpoint_url: str | None = None
+
+    @property
+    def kind(self) -> DriverKind:
+        """What this driver is: an attempt; a scratch run that runs a script; or one that reads state instead."""
+        if self.reading is not None:
+            return "reading"
+        return "scratch" if is_scratch_id(self.deployment_id) else "attempt"
 
     @property
     def store_options(self) -> StoreOptions:

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from airflow_streamstate.driver.agent.supervisor import Supervisor
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.reading import OF_THIS_SCRIPT
 from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
-from airflow_streamstate.driver.config import DriverConfig, read_driver_config
+from airflow_streamstate.driver.config import DriverConfig, DriverKind, read_driver_config
 from airflow_streamstate.driver.ending import ScriptEnd
 from airflow_streamstate.driver.pinned_modules import FoundModules, find_beside
 from airflow_streamstate.driver.rehearsal.failures import debug_breakpoints
@@ -43,10 +43,9 @@ from airflow_streamstate.driver.start.reach import check_checkpoints, check_home
 from airflow_streamstate.driver.state_reader import read_state
 from airflow_streamstate.driver.watchdog import is_child_of_jvm, watch_parent
 from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
-from airflow_streamstate.protocol.ids import is_rehearsal_id
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
-from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
+from airflow_streamstate.protocol.scratch import Handover, Replay, ScratchRun
 from airflow_streamstate.snapshot.state_order import StateOrder
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
@@ -137,10 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         secrets = config.secrets
         known = secrets_of({}, (), looked_up=secrets)
         hide_in_uncaught(lambda text: redact_text(text, known))
-        if config.reading is not None:
-            return read_state(config, StateOrder.from_json(config.reading), SYSTEM_CLOCK, end_process)
-        run = run_rehearsal if is_rehearsal_id(config.deployment_id) else run_driver
-        return run(config, SYSTEM_CLOCK)
+        return _LIVES[config.kind](config, SYSTEM_CLOCK)
     except StreamStateError as error:
         _say(error, secrets)
         return FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS
@@ -178,22 +174,29 @@ def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent
     return _become_attempt(config, *_open_stores(config, clock), clock)
 
 
-def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
-    """Rehearse the script, and record the verdict; 0 where the script came to its end.
+def run_reading(config: DriverConfig, clock: Clock) -> int:
+    """Read the state that the configuration orders; raises MalformedMessageError for another order."""
+    return read_state(config, StateOrder.from_json(config.reading or {}), clock, end_process)
 
-    Where its record asks for it and the state does not fit, a second run tries each query as after a drain. Where the
-    record says ``waits_until`` and the verdict is good, a further run waits at its first ``start()`` for a handover.
+
+def run_scratch(config: DriverConfig, clock: Clock) -> int:
+    """Rehearse or replay the script, as its record says, and record the verdict; 0 if the script came to its end.
+
+    If the record of a rehearsal asks for it and the state does not fit, a second pass tries each query as after a
+    drain. If it says ``waits_until`` and the verdict is good, a further pass waits at its first ``start()`` for a
+    handover.
 
     Raises:
-        DataError: there is no such rehearsal.
+        DataError: there is no such run.
         StreamStateError: its record cannot be read. The script has not run.
     """
     if is_child_of_jvm(os.environ):
         watch_parent(clock, end_process)
     control, checkpoints = _open_stores(config, clock)
-    rehearsal = patiently(clock, lambda: control.rehearsal(config.deployment_id))
-    if rehearsal is None:
-        raise DataError("there is no record of this rehearsal", rehearsal_id=config.deployment_id)
+    scratch = patiently(clock, lambda: control.scratch_run(config.deployment_id))
+    if scratch is None:
+        raise DataError("there is no record of this scratch run", run_id=config.deployment_id)
+    is_replay = isinstance(scratch.what, Replay)
     spec, folder = need_spec(control, config.deployment_id, clock), _folder_of(checkpoints.uri)
     attempt = RehearsedAttempt(
         control,
@@ -206,16 +209,13 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
         open_place=partial(open_store, options=config.store_options, clock=clock),
     )
     end = ScriptEnd()
-    if rehearsal.replay is None:
-        rehearsing = Rehearsing(attempt, rehearsal, _spark_words, end.ask)
-    else:
-        rehearsing = Replaying(attempt, rehearsal, rehearsal.replay, _spark_words, end.ask)
+    rehearsing = (Replaying if is_replay else Rehearsing)(attempt, scratch, _spark_words, end.ask)
     found = FoundModules(clock)
     found.belong_to(attempt)
     hide_in_uncaught(attempt.reporter.redacted)
     put_back = keep_surroundings()
     os.environ[REHEARSAL_VARIABLE] = "1"
-    if rehearsal.replay is not None:
+    if is_replay:
         os.environ[REPLAY_VARIABLE] = "1"
     threading.Thread(target=oversee, args=(rehearsing, end_process), name="streamstate-oversee", daemon=True).start()
     status = rehearsing.script_ended(_run_script(config, rehearsing, found, clock, end=end))
@@ -227,11 +227,11 @@ def run_rehearsal(config: DriverConfig, clock: Clock) -> int:
         return status
     put_back()
     # Where its queries were tried as after a drain, it is warmed on what they were tried on.
-    return _run_waiting(config, clock, rehearsing.attempt, rehearsal, found)
+    return _run_waiting(config, clock, rehearsing.attempt, scratch, found)
 
 
 def _run_waiting(
-    config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, rehearsal: Rehearsal, found: FoundModules
+    config: DriverConfig, clock: Clock, attempt: RehearsedAttempt, scratch: ScratchRun, found: FoundModules
 ) -> int:
     """The pass that waits for a handover, in the same process and JVM."""
     agents: list[Agent] = []
@@ -245,13 +245,20 @@ def _run_waiting(
         found.belong_to(supervisor.attempt)
         return supervisor
 
-    waiting = WaitingDriver(attempt, rehearsal, become, end_process, config.bell(TO_DRIVER))
+    waiting = WaitingDriver(attempt, scratch, become, end_process, config.bell(TO_DRIVER))
     threading.Thread(target=oversee, args=(waiting, end_process), name="streamstate-oversee", daemon=True).start()
     try:
         return waiting.script_ended(_run_script(config, waiting, found, clock, is_again=True))
     finally:
         for agent in agents:
             agent.stop()
+
+
+_LIVES: Mapping[DriverKind, Callable[[DriverConfig, Clock], int]] = {
+    "attempt": run_driver,
+    "scratch": run_scratch,
+    "reading": run_reading,
+}
 
 
 def _spark_words(error: BaseException) -> str:

@@ -23,7 +23,7 @@ from airflow_streamstate.driver.start.naming import NameBook
 from airflow_streamstate.errors import FencedError, ObjectExistsError, StreamStateError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import upgrade_of_rehearsal
-from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, Waiting
+from airflow_streamstate.protocol.scratch import Handover, ScratchRun, Waiting
 
 GIVEN_UP_STATUS = 0
 FAILED_STATUS = 1
@@ -50,17 +50,17 @@ class WaitingDriver:
     def __init__(
         self,
         attempt: Attempt,
-        rehearsal: Rehearsal,
+        run: ScratchRun,
         become: Callable[[Handover], Supervisor],
         end_process: Callable[[int], None],
         bell: Bell | None = None,
     ) -> None:
         self.attempt = attempt
         self._bell = bell or Bell(None)
-        self._rehearsal = rehearsal
-        self._rehearsal_id = rehearsal.rehearsal_id
-        self._upgrade_id = upgrade_of_rehearsal(rehearsal.request_id)
-        self._until = rehearsal.waits_until or attempt.clock.now()
+        self._scratch = run
+        self._rehearsal_id = run.run_id
+        self._upgrade_id = upgrade_of_rehearsal(run.request_id)
+        self._until = run.rehearsal.waits_until or attempt.clock.now()
         self._become = become
         self._end_process = end_process
         on_disk = not attempt.control.home.uri.startswith("s3:")
@@ -119,7 +119,7 @@ class WaitingDriver:
         except StreamStateError:
             return  # its start will be refused for the same reason
         warm(self.attempt, name, startable, WARM_AGAIN_SECONDS)
-        warm_with_rows(self.attempt, name, startable, self._rehearsal)
+        warm_with_rows(self.attempt, name, startable, self._scratch)
         self._ask_again = partial(ask_again, self.attempt, name, startable)
 
     def _waited(self, query_name: str) -> Supervisor:

@@ -15,6 +15,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol.ids import upgrade_id_for
+from airflow_streamstate.protocol.scratch import Rehearsal
 from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 
 if TYPE_CHECKING:
@@ -58,20 +59,20 @@ def refuse_unless_planned(controller: Controller, change: ChangeRequest, rehears
         ConflictError: the change, or what runs, is another one.
     """
     control = controller.home.need_stream(change.stream_id)
-    rehearsal = control.rehearsal(rehearsal_id)
-    if rehearsal is None:
+    run = control.scratch_run(rehearsal_id)
+    if run is None or not isinstance(run.what, Rehearsal):
         raise InvalidRequestError(
             "the stream has no such rehearsal", stream_id=change.stream_id, rehearsal_id=rehearsal_id
         )
     current = control.need_register().value.deployment_id
-    if rehearsal.request_digest != change.digest or rehearsal.deployment_id != current:
+    if run.request_digest != change.digest or run.deployment_id != current:
         raise ConflictError(
             "this is not what was planned: the change is another one, or another deployment runs by now",
             stream_id=change.stream_id,
             rehearsal_id=rehearsal_id,
-            planned_over_deployment_id=rehearsal.deployment_id,
+            planned_over_deployment_id=run.deployment_id,
             current_deployment_id=current,
-            is_same_change=rehearsal.request_digest == change.digest,
+            is_same_change=run.request_digest == change.digest,
             next_step="Plan it anew.",
         )
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
-from airflow_streamstate.errors import ConflictError, StreamStateError
+from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
@@ -33,8 +30,8 @@ from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_streamstate.controller.rehearsal.rehearsals import Report
-    from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView
+    from airflow_streamstate.controller.scratch.replay import ReplayView
+    from airflow_streamstate.controller.scratch.run import Report
     from airflow_streamstate.controller.wait.condition import WaitCondition
     from airflow_streamstate.plan.report import PlanReport
 
@@ -230,7 +227,7 @@ class PlanUpgradeOperator(ChangingOperator):
         return rendered_terms(PlanTerms, self, self.taken)
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
+        from airflow_streamstate.controller.scratch.run import LATE_SECONDS
         from airflow_streamstate.controller.wait.condition import WaitCondition
 
         request, deadline_seconds = self.change(), self.plan_terms().deadline_seconds
@@ -258,72 +255,38 @@ class PlanUpgradeOperator(ChangingOperator):
     def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         hook = self.hook()
         self._begun = (watch.stream_id, watch.deployment_id)
-        self._refuse_to_go_on()
-        view = hook.client.replays.find(*self._begun)
-        if view is None:
+        self._refuse_to_continue()
+        last = hook.client.replays.find(*self._begun)
+        if last is None:
             self._rehearsal_id = watch.deployment_id
             self._report = hook.client.plans.report(*self._begun)
-            return self._replay(hook, self._report)
-        folder = Path(view.out).parent
-        with self._holding(hook, folder):
-            return self._compare(hook, view) if view.compared_with else self._go_on(hook, view, folder)
+            if not self.plan_terms().replay_batches:
+                return self._report.to_json()
+        return self._replayed(hook, last)
 
-    # replay: each step begins the next run, or ends with the report
-
-    def _replay(self, hook: StreamStateHook, report: PlanReport) -> dict[str, Any]:
-        """The rehearsal is over: begin the run of the recorded version."""
-        from airflow_streamstate.controller.rehearsal.replays import ROWS_FOLDER
-
-        batches = self.plan_terms().replay_batches
-        if not batches:
-            return report.to_json()
-        folder = Path(tempfile.mkdtemp(prefix=ROWS_FOLDER))
-        with self._holding(hook, folder):
-            planned = hook.client.replays.planned(report, self.change(), batches, str(folder), self._seconds())
-            if planned.why_not:
-                return self._told(replace(report, not_replayed=planned.why_not))
-            # A later report does not know what its libraries are: their record is removed with the rehearsal.
-            request = replace(planned.request, notes=report.notes)
-            return self._run(hook, report, request.in_recorded_version(planned.recorded))
-
-    def _go_on(self, hook: StreamStateHook, old: ReplayView, folder: Path) -> dict[str, Any]:
-        """The run of the recorded version is over: begin that of the new one."""
-        report, batches = self._report_again(hook), self.plan_terms().replay_batches
-        hook.client.replays.report(old)
-        if not folder.is_dir():
-            self.log.info("The rows of %s are on another machine: both versions run here, in one go", old.replay_id)
-            seconds = self._seconds()
-            return self._told(
-                hook.client.replays.add_to(report, self.change(), batches, self._watched, deadline_seconds=seconds)
-            )
-        planned = hook.client.replays.planned(report, self.change(), batches, str(folder), self._seconds())
-        return self._run(hook, report, planned.request.in_new_version(old))
-
-    def _compare(self, hook: StreamStateHook, new: ReplayView) -> dict[str, Any]:
-        """Both runs are over: the report."""
-        from airflow_streamstate.plan.replay_report import ReplayedVersions
-        from airflow_streamstate.plan.report import with_replay
-
-        report, replays = self._report_again(hook), hook.client.replays
-        old = replays.find_compared(new)
-        if old is None:
-            return self._told(replace(report, not_replayed="the record of the first of its two runs was removed"))
-        both = ReplayedVersions(replays.report(old), replays.report(new)).without_files()
-        notes = tuple(dict.fromkeys((*report.notes, *both.old.notes)))
-        return self._told(with_replay(replace(report, notes=notes), both))
-
-    def _run(self, hook: StreamStateHook, report: PlanReport, request: ReplayRequest) -> dict[str, Any]:
-        from airflow_streamstate.controller.rehearsal.replays import NOT_THERE
-        from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
+    def _replayed(self, hook: StreamStateHook, last: ReplayView | None) -> dict[str, Any]:
+        """Take the next step of the replay after this run: wait for the run that has begun, or end with the report."""
+        from airflow_streamstate.controller.scratch.replay import PlannedReplay, ReplayView
+        from airflow_streamstate.controller.scratch.run import LATE_SECONDS
         from airflow_streamstate.controller.wait.condition import WaitCondition
 
+        view, replays, terms = last, hook.client.replays, self.plan_terms()
         try:
-            view = hook.client.replays.begin(request)
-        except NOT_THERE as error:
-            return self._told(replace(report, not_replayed=error.message))
-        with self._watched(view):
-            watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.replay_id)
-            return self.wait_until_done(hook, watch, timeout_seconds=self._seconds() + 2 * LATE_SECONDS)
+            report = self._report_again(hook)
+            planned = PlannedReplay(report, self.change(), terms.replay_batches, terms.deadline_seconds)
+            step = replays.advance(planned, last, self._watched)
+            if not isinstance(step, ReplayView):
+                return self._told(step)
+            view = step
+            with self._watched(view):
+                watch = WaitCondition("rehearsed", view.stream_id, deployment_id=view.replay_id)
+                return self.wait_until_done(hook, watch, timeout_seconds=terms.deadline_seconds + 2 * LATE_SECONDS)
+        except TaskDeferred:
+            raise
+        except BaseException:
+            if view is not None:
+                replays.discard(view)
+            raise
 
     def _report_again(self, hook: StreamStateHook) -> PlanReport:
         """The report of the rehearsal, which another worker may have had."""
@@ -345,35 +308,17 @@ class PlanUpgradeOperator(ChangingOperator):
             self.log.info("%s", text)
         return report.to_json()
 
-    def _seconds(self) -> float:
-        return self.plan_terms().deadline_seconds
-
     @contextmanager
     def _watched(self, view: ReplayView) -> Iterator[Report]:
         """Names the replay to ``on_kill`` while it is waited for."""
         self._begun = (view.stream_id, view.replay_id)
-        self._refuse_to_go_on()
+        self._refuse_to_continue()
         for name, batch_ids in view.batches.items():
             self.log.info("%s replays batches %s of %s", view.replay_id, ", ".join(map(str, batch_ids)), name)
         yield lambda _text: None
-        self._refuse_to_go_on()
+        self._refuse_to_continue()
 
-    @contextmanager
-    def _holding(self, hook: StreamStateHook, folder: Path) -> Iterator[None]:
-        """The run under way and the folder of the rows end with this block, unless the task is deferred in it."""
-        try:
-            yield
-        except TaskDeferred:
-            raise
-        except BaseException:
-            if self._begun is not None:
-                with suppress(StreamStateError):  # its driver ends at its deadline
-                    hook.client.plans.give_up(*self._begun)
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-
-    def _refuse_to_go_on(self) -> None:
+    def _refuse_to_continue(self) -> None:
         if self._is_ended:
             raise AirflowException("the task was ended, and its rehearsal or replay with it")
 

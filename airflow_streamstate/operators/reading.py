@@ -14,7 +14,7 @@ from airflow_streamstate.protocol.terms.declaration import Term
 from airflow_streamstate.protocol.terms.reading import ReadingTerms
 
 if TYPE_CHECKING:
-    from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+    from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
 
 
 class ReadingOperator(MasksSecrets, StreamStateOperator):
@@ -36,7 +36,7 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
 
     def reading(self, **more: Any) -> ReadingRequest:
         """The rendered request, with what an operator adds to it."""
-        from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
+        from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
 
         given = rendered_values(self, self.taken, ReadingTerms)
         return ReadingRequest(stream_id=str(self.stream_id), **given, **more)

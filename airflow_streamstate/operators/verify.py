@@ -66,15 +66,8 @@ class VerifySnapshotOperator(ReadingOperator):
         self._built = True
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
-
-        found = verify_snapshot(
-            hook.client.snapshots,
-            hook.client.readings,
-            self.reading(),
-            deep=rendered_terms(VerifyTerms, self, self.taken).deep,
-            on_progress=self.tell,
-        )
+        deep = rendered_terms(VerifyTerms, self, self.taken).deep
+        found = hook.client.readings.verify(self.reading(), deep=deep, on_progress=self.tell)
         result = {"stream_id": str(self.stream_id), **found}
         if not found["ok"]:
             context["ti"].xcom_push(key=RETURN_KEY, value=result)

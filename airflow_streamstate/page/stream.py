@@ -31,6 +31,7 @@ from airflow_streamstate.plan.replay_report import (
 from airflow_streamstate.protocol.codec import format_time, to_json
 from airflow_streamstate.protocol.downtimes import PHASES, downtime_seconds
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
+from airflow_streamstate.protocol.scratch import Replay
 from airflow_streamstate.protocol.stream_events import StreamCursor
 from airflow_streamstate.protocol.upgrades import UpgradeStep
 
@@ -152,9 +153,9 @@ def plan_part(client: Controller, asked: Asked) -> dict[str, Any]:
     before."""
     control = client.home.need_stream(asked.stream_id)
     if asked.rehearsal_id is not None:
-        rehearsal = control.rehearsal(asked.rehearsal_id)
+        run = control.scratch_run(asked.rehearsal_id)
         planned = recorded_plans(control, asked.rehearsal_id)
-        of = None if rehearsal is None else rehearsal.deployment_id
+        of = None if run is None else run.deployment_id
         running = {} if of is None else last_recorded_plans(control, of, tuple(planned))
         found = {"deployment_id": None, "rehearsal_id": asked.rehearsal_id, "before": of}
         return {**found, **plan_graphs(running if planned else {}, planned)}
@@ -289,17 +290,16 @@ def _replays(client: Controller, stream_id: str) -> list[tuple[ReplayReport, str
     """Replays that are over, newest first: the report, what it is compared with, and its folder."""
     control = client.home.need_stream(stream_id)
     found = []
-    for rehearsal_id in control.rehearsal_ids():
+    for run_id in control.scratch_ids():
         try:
-            rehearsal, verdict = control.rehearsal(rehearsal_id), control.verdict(rehearsal_id)
+            run, verdict = control.scratch_run(run_id), control.verdict(run_id)
         except DataError:
             continue
-        if rehearsal is None or rehearsal.replay is None or verdict is None:
+        if run is None or not isinstance(run.what, Replay) or verdict is None:
             continue
-        terms = rehearsal.replay
-        found.append((verdict.given_at, replay_report(rehearsal, terms.batches, terms.out, verdict), terms))
+        found.append((verdict.given_at, replay_report(run, verdict), run.what))
     found.sort(key=lambda one: one[0], reverse=True)
-    return [(report, terms.compared_with, terms.out) for _, report, terms in found[:LAST_REPLAYS]]
+    return [(report, replay.compared_with, replay.out) for _, report, replay in found[:LAST_REPLAYS]]
 
 
 def _replay_json(report: ReplayReport) -> Mapping[str, Any]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from airflow_streamstate.protocol.rehearsals import (
-    Rehearsal,
-    RehearsalVerdict,
+from airflow_streamstate.protocol.scratch import (
     RehearsedQuery,
     ReplayedBatch,
     RowComparison,
+    ScratchRun,
+    ScratchVerdict,
     StateComparison,
 )
 
@@ -302,17 +302,11 @@ def _cell(value: object) -> str:
     return f"{value:.1f}" if isinstance(value, float) else f"{value:,}"
 
 
-def replay_report(
-    rehearsal: Rehearsal, batches: Mapping[str, tuple[int, ...]], out: str, verdict: RehearsalVerdict
-) -> ReplayReport:
-    """The report of a replay that is over. Pure.
-
-    Args:
-        batches: by query, those that were asked for.
-    """
+def replay_report(run: ScratchRun, verdict: ScratchVerdict) -> ReplayReport:
+    """The report of a replay that has ended. Pure."""
     queries = {
         name: _query(verdict.queries.get(name), verdict.error or NOT_STARTED, is_late=verdict.outcome == "deadline")
-        for name in batches
+        for name in run.replay.batches
     }
     outcomes = {query.outcome for query in queries.values()}
     worst: tuple[ReplayOutcome, ...] = ("failed", "refused", "done")
@@ -320,10 +314,10 @@ def replay_report(
     if verdict.outcome != "done":
         outcome = verdict.outcome
     return ReplayReport(
-        stream_id=rehearsal.stream_id,
-        replay_id=rehearsal.rehearsal_id,
-        deployment_id=rehearsal.deployment_id,
-        out=out,
+        stream_id=run.stream_id,
+        replay_id=run.run_id,
+        deployment_id=run.deployment_id,
+        out=run.replay.out,
         outcome=outcome,
         queries=queries,
         seconds=verdict.seconds,
@@ -331,7 +325,7 @@ def replay_report(
         traceback=verdict.traceback,
         log_tail=verdict.log_tail,
         spark_version=verdict.spark_version,
-        notes=tuple(dict.fromkeys((*rehearsal.notes, *verdict.notes))),
+        notes=tuple(dict.fromkeys((*run.notes, *verdict.notes))),
     )
 
 

@@ -33,7 +33,7 @@ from airflow_streamstate.plan.replay_report import (
     state_samples,
     versions_rows,
 )
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchRun, ScratchVerdict
 
 ReportOutcome = Literal["fits", "refused", "failed", "deadline"]
 START_ONE = "Let the script start its queries under a rehearsal, too (STREAMSTATE_REHEARSAL=1), and plan again."
@@ -210,8 +210,8 @@ def _query_json(query: QueryReport) -> dict[str, object]:
 
 
 def report_of(
-    rehearsal: Rehearsal,
-    verdict: RehearsalVerdict,
+    run: ScratchRun,
+    verdict: ScratchVerdict,
     comparison: DeploymentComparison,
     notes: Collection[str] = (),
 ) -> PlanReport:
@@ -226,7 +226,7 @@ def report_of(
     names = [*verdict.queries, *(name for name in comparison.queries if name not in verdict.queries)]
     queries = {
         name: _report_of_query(
-            comparison.queries.get(name), verdict.queries.get(name), is_fresh=name in rehearsal.allow_new_queries
+            comparison.queries.get(name), verdict.queries.get(name), is_fresh=name in run.rehearsal.allow_new_queries
         )
         for name in names
         if is_whole or name in verdict.queries
@@ -235,14 +235,14 @@ def report_of(
     overall = gravest(verdicts) if is_whole and len(verdicts) == len(queries) else None
     outcome, reason = _decide(verdict, queries, overall)
     return PlanReport(
-        stream_id=rehearsal.stream_id,
-        rehearsal_id=rehearsal.rehearsal_id,
-        deployment_id=rehearsal.deployment_id,
+        stream_id=run.stream_id,
+        rehearsal_id=run.run_id,
+        deployment_id=run.deployment_id,
         outcome=outcome,
         reason=reason,
         verdict=overall,
         queries=queries,
-        rehearse=rehearsal.terms.rehearse,
+        rehearse=run.rehearsal.terms.rehearse,
         seconds=verdict.seconds,
         error=_error_of(verdict),
         traceback=verdict.traceback,
@@ -251,7 +251,7 @@ def report_of(
         seed_ok=verdict.is_accepted_as_seed if verdict.seeded or verdict.seed_error else None,
         seed_error=verdict.seed_error or _failed_query(verdict.seeded) or "",
         notes=(
-            *rehearsal.notes,
+            *run.notes,
             *notes,
             *verdict.notes,
             *((START_ONE,) if verdict.outcome == "done" and not queries else ()),
@@ -277,7 +277,7 @@ def _report_of_query(comparison: Comparison | None, rehearsed: RehearsedQuery | 
 
 
 def _decide(
-    verdict: RehearsalVerdict, queries: Mapping[str, QueryReport], overall: Verdict | None
+    verdict: ScratchVerdict, queries: Mapping[str, QueryReport], overall: Verdict | None
 ) -> tuple[ReportOutcome, str]:
     if verdict.outcome != "done":
         return verdict.outcome, verdict.error
@@ -302,7 +302,7 @@ def _failed_query(queries: Mapping[str, RehearsedQuery]) -> str | None:
     return None
 
 
-def _error_of(verdict: RehearsalVerdict) -> str:
+def _error_of(verdict: ScratchVerdict) -> str:
     if verdict.outcome != "done":
         return verdict.error or ("it failed" if verdict.outcome == "failed" else "it was not over in time")
     return _failed_query(verdict.queries) or ("" if verdict.queries else "the script started no query")

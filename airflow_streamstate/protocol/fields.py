@@ -17,8 +17,7 @@ from airflow_streamstate.protocol.ids import (
     encode_query_name,
     is_deployment_id,
     is_id,
-    is_reading_id,
-    is_rehearsal_id,
+    is_scratch_id,
     is_sha256,
     is_upgrade_id,
 )
@@ -46,7 +45,7 @@ def _or_empty(fits: Callable[[str], bool]) -> Callable[[Any], bool]:
 
 
 def _is_run(value: str) -> bool:
-    return is_deployment_id(value) or is_rehearsal_id(value) or is_upgrade_id(value) or is_reading_id(value)
+    return is_deployment_id(value) or is_scratch_id(value) or is_upgrade_id(value)
 
 
 def _is_query_name(value: str) -> bool:
@@ -87,15 +86,15 @@ StreamId = Annotated[str, Checked("a stream id", is_id)]
 DeploymentId = Annotated[str, Checked("a deployment id", is_deployment_id)]
 DeploymentIdOrNone = Annotated[str, Checked("a deployment id", _or_empty(is_deployment_id))]
 """As all that end so: "" for none."""
-RunId = Annotated[str, Checked("the id of a deployment, a rehearsal, an upgrade or a reading", _is_run)]
+RunId = Annotated[str, Checked("the id of a deployment, a scratch run or an upgrade", _is_run)]
 """Of what a driver is launched for, whose records have the keys of a deployment's."""
 SnapshotId = Annotated[str, Checked("a snapshot id", is_id)]
 SnapshotIdOrNone = Annotated[str, Checked("a snapshot id", _or_empty(is_id))]
-RehearsalId = Annotated[str, Checked("a rehearsal id", is_rehearsal_id)]
-RehearsalIdOrNone = Annotated[str, Checked("a rehearsal id", _or_empty(is_rehearsal_id))]
+RehearsalId = Annotated[str, Checked("a rehearsal id", is_scratch_id)]
+RehearsalIdOrNone = Annotated[str, Checked("a rehearsal id", _or_empty(is_scratch_id))]
 UpgradeId = Annotated[str, Checked("an upgrade id", is_upgrade_id)]
 UpgradeIdOrNone = Annotated[str, Checked("an upgrade id", _or_empty(is_upgrade_id))]
-ReadingId = Annotated[str, Checked("a reading id", is_reading_id)]
+ScratchId = Annotated[str, Checked("the id of a scratch run", is_scratch_id)]
 RequestId = Annotated[str, Checked("a request id", is_id)]
 LaunchKey = Annotated[str, Checked("a launch key", is_id)]
 QueryName = Annotated[str, Checked("a query name", _is_query_name)]

@@ -2,8 +2,7 @@
 
 A stream id is the user's. Deployment ids (``d-0001``) carry the stream's fencing token; snapshot ids
 (``d-0001-stopped-000002``) the end or request that they belong to, so that a second try makes the same id (Law 2).
-Rehearsals (``r-5f0c1b7e6a0c-0001``), upgrades (``u-5f0c1b7e6a0c``) and readings of state (``reading-5f0c1b7e6a0c``)
-carry a digest of their request id.
+Scratch runs (``r-5f0c1b7e6a0c-0001``) and upgrades (``u-5f0c1b7e6a0c``) carry a digest of their request id.
 """
 
 from __future__ import annotations
@@ -106,8 +105,8 @@ def is_snapshot_by_command(snapshot_id: str, deployment_id: str) -> bool:
     return re.fullmatch(rf"{re.escape(deployment_id)}-live-[0-9]+", snapshot_id) is not None
 
 
-def rehearsal_id_for(request_id: str, number: int) -> str:
-    """The id of the ``number``-th rehearsal of a request, from 1."""
+def scratch_id_for(request_id: str, number: int) -> str:
+    """The id of the ``number``-th scratch run of a request, from 1."""
     return f"r-{_short_digest(request_id)}-{number:04d}"
 
 
@@ -115,7 +114,7 @@ def _short_digest(request_id: str) -> str:
     return hashlib.sha256(request_id.encode()).hexdigest()[:12]
 
 
-def is_rehearsal_id(value: str) -> bool:
+def is_scratch_id(value: str) -> bool:
     return re.fullmatch(r"r-[0-9a-f]{12}-[0-9]{4}", value) is not None
 
 
@@ -149,14 +148,6 @@ def upgrade_of_rehearsal(request_id: str) -> str | None:
     return upgrade_id if is_upgrade_id(upgrade_id) and upgrade_id != request_id else None
 
 
-def reading_id_for(request_id: str) -> str:
-    return f"reading-{_short_digest(request_id)}"
-
-
-def is_reading_id(value: str) -> bool:
-    return re.fullmatch(r"reading-[0-9a-f]{12}", value) is not None
-
-
 def launch_key_for(deployment_id: str, attempt: int) -> str:
     """The id of one driver process: the same key twice is the same driver."""
     return f"{deployment_id}-a{attempt:04d}"
@@ -177,7 +168,7 @@ def attempt_of(launch_key: str) -> int:
 def rehearsal_id_in(launch_key: str) -> str | None:
     """The rehearsal for which a driver was launched; None for one that was launched for an attempt."""
     rehearsal_id = launch_key.rpartition("-a")[0]
-    return rehearsal_id if is_rehearsal_id(rehearsal_id) else None
+    return rehearsal_id if is_scratch_id(rehearsal_id) else None
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")

@@ -12,8 +12,7 @@ import re
 from airflow_streamstate.protocol.ids import (
     decode_query_name,
     encode_query_name,
-    is_reading_id,
-    is_rehearsal_id,
+    is_scratch_id,
     is_upgrade_id,
 )
 
@@ -56,7 +55,7 @@ def stream_of_key(key: str) -> str:
 
 _TOLD = re.compile(
     r"[^/]+/(stream\.json|alerts\.json|deployments/[^/]+/events/[^/]+|upgrades/[^/]+/steps/[^/]+"
-    r"|rehearsals/[^/]+/(verdict|waiting)\.json)"
+    r"|scratch/[^/]+/(verdict|waiting)\.json)"
 )
 
 
@@ -102,16 +101,14 @@ def witness_key(stream_id: str, deployment_id: str) -> str:
 def deployment_folder(stream_id: str, deployment_id: str) -> str:
     """Everything that one deployment writes lies below this (Law 4).
 
-    Rehearsals, upgrades and readings of state have the keys of a deployment in a folder of their own, so that no
-    listing of deployments has them.
+    Scratch runs and upgrades have the keys of a deployment in a separate folder, so that no listing of deployments has
+    them.
     """
     room = "deployments"
-    if is_rehearsal_id(deployment_id):
-        room = "rehearsals"
+    if is_scratch_id(deployment_id):
+        room = "scratch"
     elif is_upgrade_id(deployment_id):
         room = "upgrades"
-    elif is_reading_id(deployment_id):
-        room = "readings"
     return f"{stream_id}/{room}/{deployment_id}"
 
 
@@ -229,29 +226,21 @@ def driver_log_key(stream_id: str, deployment_id: str, launch_key: str) -> str:
     return f"{launch_folder(stream_id, deployment_id, launch_key)}/driver.log"
 
 
-def rehearsals_folder(stream_id: str) -> str:
-    return f"{stream_id}/rehearsals"
+def scratch_folder(stream_id: str) -> str:
+    return f"{stream_id}/scratch"
 
 
-def rehearsal_key(stream_id: str, rehearsal_id: str) -> str:
-    return f"{deployment_folder(stream_id, rehearsal_id)}/rehearsal.json"
+def scratch_run_key(stream_id: str, run_id: str) -> str:
+    return f"{deployment_folder(stream_id, run_id)}/run.json"
 
 
-def verdict_key(stream_id: str, rehearsal_id: str) -> str:
-    return f"{deployment_folder(stream_id, rehearsal_id)}/verdict.json"
+def verdict_key(stream_id: str, run_id: str) -> str:
+    return f"{deployment_folder(stream_id, run_id)}/verdict.json"
 
 
-def readings_folder(stream_id: str) -> str:
-    return f"{stream_id}/readings"
-
-
-def reading_key(stream_id: str, reading_id: str) -> str:
-    return f"{deployment_folder(stream_id, reading_id)}/reading.json"
-
-
-def reading_fork_folder(stream_id: str, reading_id: str, snapshot_id: str, query_name: str) -> str:
+def reading_fork_folder(stream_id: str, run_id: str, snapshot_id: str, query_name: str) -> str:
     """The fork of one query's state that a reading reads (in the checkpoints store)."""
-    folder = deployment_folder(stream_id, reading_id)
+    folder = deployment_folder(stream_id, run_id)
     return f"{folder}/forks/{snapshot_id}/{encode_query_name(query_name)}"
 
 
@@ -382,7 +371,7 @@ def take_of(folder_name: str) -> int | None:
 
 def snapshot_folder(stream_id: str, snapshot_id: str) -> str:
     """Everything of one snapshot but what it shares; a rehearsal's fork of a running stream lies with the rehearsal."""
-    if is_rehearsal_id(snapshot_id):
+    if is_scratch_id(snapshot_id):
         return deployment_folder(stream_id, snapshot_id)
     return f"{snapshots_folder(stream_id)}/{snapshot_id}"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_RUNS = ("deployments", "rehearsals", "upgrades", "readings")
+_RUNS = ("deployments", "scratch", "upgrades")
 BY_CONTROLLERS: tuple[tuple[str, str], ...] = (
     ("HomeRecord", "home.json"),
     ("StreamRegister", "*/stream.json"),
@@ -16,19 +16,18 @@ BY_CONTROLLERS: tuple[tuple[str, str], ...] = (
     ("SnapshotPlace", "*/places/*.json"),
     ("RequestRecord", "*/idempotency/*.json"),
     *(("DeploymentSpec", f"*/{room}/*/spec.json") for room in _RUNS),
-    *(("LaunchRecord", f"*/{room}/*/launches/*.json") for room in ("deployments", "rehearsals")),
-    ("Rehearsal", "*/rehearsals/*/rehearsal.json"),
-    ("Handover", "*/rehearsals/*/handover.json"),
+    *(("LaunchRecord", f"*/{room}/*/launches/*.json") for room in ("deployments", "scratch")),
+    ("ScratchRun", "*/scratch/*/run.json"),
+    ("Handover", "*/scratch/*/handover.json"),
     ("Upgrade", "*/upgrades/*/upgrade.json"),
     ("UpgradeStep", "*/upgrades/*/steps/*.json"),
     ("UpgradeLease", "*/upgrades/*/lease.json"),
     ("Approval", "*/upgrades/*/approval.json"),
     ("Cancellation", "*/upgrades/*/cancellation.json"),
-    ("StateReading", "*/readings/*/reading.json"),
 )
 """The kind of each record that controllers alone write, and where it lies."""
 BY_DRIVERS: tuple[tuple[str, str], ...] = tuple(
-    ("FoundModule", f"*/{room}/*/modules/*.json") for room in ("deployments", "rehearsals")
+    ("FoundModule", f"*/{room}/*/modules/*.json") for room in ("deployments", "scratch")
 )
 """What a driver writes, and a controller signs once it or a person has seen the file."""
 

@@ -30,7 +30,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
-from airflow_streamstate.protocol.ids import SnapshotKind, check_id, is_rehearsal_id
+from airflow_streamstate.protocol.ids import SnapshotKind, check_id, is_scratch_id
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, StateLeft, WatermarkSpec
 from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
@@ -329,7 +329,7 @@ def capture(
     existing = control.manifest(snapshot_id)
     if existing is not None:
         return existing
-    if is_rehearsal_id(snapshot_id):
+    if is_scratch_id(snapshot_id):
         kept_at = ""
     elif kept_at == NO_SNAPSHOTS and snapshot_kind == "live":
         raise no_snapshots(deployment_id)

@@ -20,7 +20,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.ids import is_rehearsal_id
+from airflow_streamstate.protocol.ids import is_scratch_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.places import gathered, gathered_logs, one_folder
 from airflow_streamstate.snapshot.placing import SnapshotPlaces, land
@@ -45,7 +45,7 @@ class SnapshotLease:
 
     def take(self) -> None:
         """Take it, or renew it now. Raises as ``leased``."""
-        if is_rehearsal_id(self.snapshot_id):
+        if is_scratch_id(self.snapshot_id):
             return  # it is removed with its rehearsal
         with self._lease.renewed() as until_at:
             try:
@@ -114,7 +114,7 @@ class SnapshotLease:
             if self._gathered is not None:
                 folder = f"{layout.gathered_folders(self._control.stream_id)}/{self.lease_id}"
                 delete_below(self._gathered, folder)
-        if not is_rehearsal_id(self.snapshot_id):
+        if not is_scratch_id(self.snapshot_id):
             with suppress(StreamStateError):
                 self._retention.release(self.lease_id)
 

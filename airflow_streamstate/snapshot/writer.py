@@ -16,7 +16,7 @@ from airflow_streamstate.control.lease import Lease
 from airflow_streamstate.control.retention import MAKING_SECONDS, Begun, Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, ObjectExistsError, StreamStateError, UnavailableError
-from airflow_streamstate.protocol.ids import is_rehearsal_id
+from airflow_streamstate.protocol.ids import is_scratch_id
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import AbandonedSnapshot
 from airflow_streamstate.snapshot.sharing import Bases
@@ -107,7 +107,7 @@ def snapshot_writer(
     Raises:
         UnavailableError: the register of what is kept cannot be changed now.
     """
-    if is_rehearsal_id(snapshot_id):
+    if is_scratch_id(snapshot_id):
         yield SnapshotWriter(control, 1, None, None, None)
         return
     retention = Retention(control, taken_by)

@@ -80,7 +80,7 @@ def everything(desk: Desk) -> dict[str, str]:
     found = {}
     for path in sorted(desk.base.rglob("*")):
         name = str(path.relative_to(desk.base))
-        if "/rehearsals/" in name or layout.FEED_FOLDER in path.parts:
+        if "/scratch/" in name or layout.FEED_FOLDER in path.parts:
             continue
         if path.is_file() and not name.endswith(("heartbeat.json", "driver.log")):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -151,7 +151,7 @@ def test_a_change_is_known_before_anything_is_stopped(desk: Desk) -> None:
     new = {name for name in after if name not in before}
     assert {name: digest for name, digest in after.items() if name in before} == before
     assert {name.partition("/artifacts/")[0] for name in new} <= {"home/jobs", "v2.py", "v3.py", "v4.py"}, new
-    assert of_rehearsals(desk) == {"rehearsal.json", "verdict.json", "plans"}
+    assert of_rehearsals(desk) == {"run.json", "verdict.json", "plans"}
     assert shell("events", "jobs", "--json").json["events"] == events
     launches = [folder / "launches" / f"{folder.name}-a0001" for folder in rehearsals(desk)]
     assert [folder for folder in launches if living_processes(str(folder))] == []

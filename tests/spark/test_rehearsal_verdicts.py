@@ -17,7 +17,7 @@ from airflow_streamstate.driver.spark.words import spark_words
 from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsedQuery
+from airflow_streamstate.protocol.scratch import Rehearsal, RehearsedQuery, ScratchRun
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.store.local import LocalStore
 from support.examples import example
@@ -90,11 +90,11 @@ class Rehearsed:
         )  # fmt: skip
         control, now = self.shelf.control, SYSTEM_CLOCK.now()
         deadline_at = now + timedelta(seconds=120)
-        rehearsal = Rehearsal(
+        run = ScratchRun(
             STREAM,
             self.rehearsal_id,
             "d-0001",
-            RehearsalTerms(rehearse_batches=0),
+            Rehearsal(RehearsalTerms(rehearse_batches=0)),
             now,
             deadline_at,
             "tests",
@@ -106,7 +106,7 @@ class Rehearsed:
             control, self.shelf.checkpoints, spec, 1, SYSTEM_CLOCK, lambda key: f"file://{self.folder}/{key}",
             lambda _line: None,
         )  # fmt: skip
-        rehearsing = Rehearsing(attempt, rehearsal, spark_words)
+        rehearsing = Rehearsing(attempt, run, spark_words)
         rehearsing.session_started(self.spark.version, "local-1")
         writer = frame.writeStream.foreachBatch(sink) if sink is not None else frame.writeStream.format("console")
         startable = SparkWriter(self.spark, frame._jdf, writer._jwrite, None, None)
@@ -119,7 +119,7 @@ class Rehearsed:
 
     def outside(self) -> dict[str, bytes]:
         """Everything that is no rehearsal's: not its folder, nor the register in which it leases what it reads."""
-        own, register = self.folder / STREAM / "rehearsals", self.folder / layout.retention_key(STREAM)
+        own, register = self.folder / STREAM / "scratch", self.folder / layout.retention_key(STREAM)
         found = [path for path in sorted(self.folder.rglob("*")) if path.is_file() and own not in path.parents]
         found.remove(register)
         return {str(path): path.read_bytes() for path in found}

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_streamstate.driver.spark.row_comparison import compare_folders, compare_frames
-from airflow_streamstate.protocol.rehearsals import RowComparison
+from airflow_streamstate.protocol.scratch import RowComparison
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -1,7 +1,7 @@
 """State in the open on real Spark: each kind of operator, both providers, the newer formats; the snapshot untouched.
 
 ``airflow_streamstate.driver.spark.state_reading``, ``state_changes`` and ``state_export``, over the forks of
-``airflow_streamstate.controller.state_reader.readings``. What is read is held against the input itself.
+``airflow_streamstate.controller.scratch.reading``. What is read is held against the input itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.state_reader.readings import fork_for_reading
+from airflow_streamstate.controller.scratch.state_fork import fork_for_reading
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
 ]
 FIRST, SECOND = "d-0001-live-000001", "d-0001-live-000002"
-READING = "reading-0123456789ab"
+READING = "r-0123456789ab-0001"
 FORMATS = {
     "hdfs": {},
     "rocksdb": {},

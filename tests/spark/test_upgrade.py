@@ -25,7 +25,7 @@ def is_warm(soak: Soak, deployment_id: str) -> bool:
 
 def said_by(soak: Soak, rehearsal_id: str) -> str:
     """What the driver of a rehearsal printed."""
-    folder = soak.home / layout.rehearsals_folder(STREAM) / rehearsal_id
+    folder = soak.home / layout.scratch_folder(STREAM) / rehearsal_id
     return "".join(path.read_text() for path in folder.rglob("driver.log"))
 
 
@@ -92,7 +92,7 @@ def test_a_version_that_needs_a_drain_takes_over_warm_and_so_does_the_one_before
     assert (answer["outcome"], answer["mode"], answer["audit_ok"]) == ("upgraded", "drain", True), answer
     assert answer["driver"] == "waits"
     assert is_warm(soak, "d-0002")
-    verdict = soak.control.verdict(soak.control.rehearsal_ids()[0])
+    verdict = soak.control.verdict(soak.control.scratch_ids()[0])
     assert verdict is not None
     assert (verdict.queries["counts"].outcome, verdict.seeded["counts"].outcome) == ("failed", "accepted")
     said = said_by(soak, verdict.rehearsal_id)

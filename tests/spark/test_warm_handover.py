@@ -109,7 +109,7 @@ def test_the_new_driver_waits_while_the_old_one_runs_and_goes_on_where_that_ends
     assert list(life.controller.plans.recorded(STREAM).queries) == ["counts"]
     life.rehearsals.give_up(STREAM, view.rehearsal_id)
     assert {path.name for path in life.folder_of(view).iterdir()} == {
-        "rehearsal.json", "verdict.json", "waiting.json", "handover.json", "plans", "launches"
+        "run.json", "verdict.json", "waiting.json", "handover.json", "plans", "launches"
     }  # fmt: skip
     life.stop()
     assert life.controller.status(STREAM).state == "stopped"
@@ -187,7 +187,7 @@ def test_a_driver_that_dies_or_waits_in_vain_is_never_noticed(life: Life) -> Non
     assert (life.launch_of(late) / "exit_status").read_text().strip() == "0"
     life.rehearsals.sweep(STREAM)
     for view in (killed, late):
-        assert {path.name for path in life.folder_of(view).iterdir()} == {"rehearsal.json", "verdict.json", "plans"}
+        assert {path.name for path in life.folder_of(view).iterdir()} == {"run.json", "verdict.json", "plans"}
     life.rows.feed()
     life.wait_closed(2)
     status = life.controller.status(STREAM)

@@ -50,7 +50,6 @@ from airflow_streamstate.protocol.heartbeat import Heartbeat, LagTrend, QueryBea
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
-from airflow_streamstate.protocol.readings import StateReading
 from airflow_streamstate.protocol.records import (
     Claim,
     DeploymentSpec,
@@ -64,17 +63,6 @@ from airflow_streamstate.protocol.records import (
     StateRewrite,
 )
 from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
-from airflow_streamstate.protocol.rehearsals import (
-    Handover,
-    Rehearsal,
-    RehearsalVerdict,
-    RehearsedQuery,
-    ReplayedBatch,
-    ReplayTerms,
-    RowComparison,
-    StateComparison,
-    Waiting,
-)
 from airflow_streamstate.protocol.restarts import BatchFailure, RestartPolicy, Restarts
 from airflow_streamstate.protocol.retention import (
     AbandonedSnapshot,
@@ -87,6 +75,19 @@ from airflow_streamstate.protocol.retention import (
     RetentionRegister,
     SettledCustody,
     SnapshotInProgress,
+)
+from airflow_streamstate.protocol.scratch import (
+    Handover,
+    Reading,
+    Rehearsal,
+    RehearsedQuery,
+    Replay,
+    ReplayedBatch,
+    RowComparison,
+    ScratchRun,
+    ScratchVerdict,
+    StateComparison,
+    Waiting,
 )
 from airflow_streamstate.protocol.script_reads import FileRead, ScriptReads
 from airflow_streamstate.protocol.settings import AgentSettings
@@ -424,26 +425,21 @@ EXAMPLES: tuple[Message, ...] = (
         },
     ),
     AbandonedSnapshot("orders", "d-0003-live-000006", 1, AT, "shell:ada", WRITE_ID),
-    Rehearsal(
-        "orders", "r-0b8e3c525f0e-0001", "d-0003", RehearsalTerms(rehearse_batches=2, rehearse_rows=5_000), AT, LATER,
-        "airflow plan_upgrade.plan", "af-0123456789", "56" * 32, WRITE_ID, allow_new_queries=("raw",),
-        waits_until=LATER, refuses=("hazardous", "needs-drain"), seeds="if_needed",
-        notes=("the script names settings.json in its own folder",),
-        replay=ReplayTerms(
-            {"counts per minute": (40, 41)}, "/home/ada/replay/new", "/home/ada/replay/old",
-            keeps_state=True, calls_foreach_batch=True, debugger="/tmp/streamstate-pdb-0b8e/pdb",
+    ScratchRun(
+        "orders", "r-0b8e3c525f0e-0001", "d-0003",
+        Rehearsal(
+            RehearsalTerms(rehearse_batches=2, rehearse_rows=5_000), allow_new_queries=("raw",), waits_until=LATER,
+            refuses=("hazardous", "needs-drain"), seeds="if_needed",
         ),
+        AT, LATER, "airflow plan_upgrade.plan", "af-0123456789", "56" * 32, WRITE_ID,
+        notes=("the script names settings.json in its own folder",),
     ),
     HomeRecord("9c1185a5-c5e9-4fc5-8ec5-7b8e36a5d0b1", AT, "ada (shell)"),
     Adoption(
         "orders", "0b8e3c52-5f0e-4ffd-9d9a-2f7b6a1c9d10", {"counts": "s3://lake/checkpoints/counts"}, False, "taken", 2,
         "5f0e0b8e-3c52-4ffd-9d9a-2f7b6a1c9d10", LATER, AT, "ada (shell)", WRITE_ID, "d-0001-stopped-000002",
     ),
-    StateReading(
-        "orders", "reading-0b8e3c525f0e", ("d-0003-live-000002", "d-0003-live-000001"), AT, LATER, "ada (shell)",
-        WRITE_ID,
-    ),
-    RehearsalVerdict(
+    ScratchVerdict(
         "orders", "r-0b8e3c525f0e-0001", "failed",
         {
             "counts per minute": RehearsedQuery(
@@ -511,6 +507,22 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     RecordedPlan("orders", "d-0003", "counts per minute", 2, 2, EXAMPLE_PLAN, WRITE_ID, AT),
 )  # fmt: skip
+
+RUNS: tuple[ScratchRun, ...] = (
+    ScratchRun(
+        "orders", "r-0b8e3c525f0e-0002", "d-0003",
+        Replay(
+            {"counts per minute": (40, 41)}, "/home/ada/replay/new", "/home/ada/replay/old",
+            keeps_state=True, calls_foreach_batch=True, debugger="/tmp/streamstate-pdb-0b8e/pdb",
+        ),
+        AT, LATER, "ada (shell)", "0b8e3c52-5f0e-4ffd-9d9a-2f7b6a1c9d10", "56" * 32, WRITE_ID,
+    ),
+    ScratchRun(
+        "orders", "r-0b8e3c525f0e-0003", "d-0003", Reading(("d-0003-live-000002", "d-0003-live-000001")),
+        AT, LATER, "ada (shell)", "0b8e3c52-5f0e-4ffd-9d9a-2f7b6a1c9d10", "", WRITE_ID,
+    ),
+)  # fmt: skip
+"""A scratch run of each other kind."""
 
 
 def example(cls: type[Message]) -> Message:

@@ -63,20 +63,19 @@ ids = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 deployment_ids = st.integers(0, 99_999).map(deployment_id_for)
 rehearsal_ids = st.from_regex(r"r-[0-9a-f]{12}-[0-9]{4}", fullmatch=True)
 upgrade_ids = st.from_regex(r"u-[0-9a-f]{12}", fullmatch=True)
-reading_ids = st.from_regex(r"reading-[0-9a-f]{12}", fullmatch=True)
 words = st.text(max_size=12).map(lambda text: text.replace("\x00", ""))
 _CHECKED: dict[object, st.SearchStrategy[typing.Any]] = {
     fields.StreamId: ids,
     fields.DeploymentId: deployment_ids,
     fields.DeploymentIdOrNone: st.just("") | deployment_ids,
-    fields.RunId: deployment_ids | rehearsal_ids | upgrade_ids | reading_ids,
+    fields.RunId: deployment_ids | rehearsal_ids | upgrade_ids,
     fields.SnapshotId: ids,
     fields.SnapshotIdOrNone: st.just("") | ids,
     fields.RehearsalId: rehearsal_ids,
     fields.RehearsalIdOrNone: st.just("") | rehearsal_ids,
     fields.UpgradeId: upgrade_ids,
     fields.UpgradeIdOrNone: st.just("") | upgrade_ids,
-    fields.ReadingId: reading_ids,
+    fields.ScratchId: rehearsal_ids,
     fields.RequestId: ids,
     fields.LaunchKey: ids,
     fields.QueryName: st.text(min_size=1, max_size=12),

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import DIGEST, Message, digest_of, to_json
 from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for, upgrade_id_for
+from airflow_streamstate.protocol.ids import launch_key_for, scratch_id_for, upgrade_id_for
 from support.messages import KINDS, messages_of
 
 ODD, DEPLOYMENT = "odd", "d-0001"
-REHEARSAL, UPGRADE = rehearsal_id_for("fuzz", 1), upgrade_id_for("fuzz")
-READING, SNAPSHOT = "reading-0123456789ab", "d-0001-stopped-000001"
+REHEARSAL, UPGRADE = scratch_id_for("fuzz", 1), upgrade_id_for("fuzz")
+SNAPSHOT = "d-0001-stopped-000001"
 QUERY, REQUEST = "delays", "asked"
 OWN: Mapping[str, object] = {
     "stream_id": ODD,
@@ -26,7 +26,7 @@ OWN: Mapping[str, object] = {
     "attempt": 1,
     "rehearsal_id": REHEARSAL,
     "upgrade_id": UPGRADE,
-    "reading_id": READING,
+    "run_id": REHEARSAL,
     "snapshot_id": SNAPSHOT,
     "query_name": QUERY,
     "request_id": REQUEST,
@@ -60,9 +60,8 @@ def keys() -> dict[str, str]:
         "RetentionRegister": layout.retention_key(ODD),
         "AlertRegister": layout.alerts_key(ODD),
         "Adoption": layout.adoption_key(ODD),
-        "StateReading": layout.reading_key(ODD, READING),
-        "Rehearsal": layout.rehearsal_key(ODD, REHEARSAL),
-        "RehearsalVerdict": layout.verdict_key(ODD, REHEARSAL),
+        "ScratchRun": layout.scratch_run_key(ODD, REHEARSAL),
+        "ScratchVerdict": layout.verdict_key(ODD, REHEARSAL),
         "Waiting": layout.waiting_key(ODD, REHEARSAL),
         "Handover": layout.handover_key(ODD, REHEARSAL),
         "Upgrade": layout.upgrade_key(ODD, UPGRADE),

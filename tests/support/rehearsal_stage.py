@@ -16,16 +16,16 @@ from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Stopped
-from airflow_streamstate.protocol.ids import rehearsal_id_for
+from airflow_streamstate.protocol.ids import scratch_id_for
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, ReplayTerms, SeedTrial
+from airflow_streamstate.protocol.scratch import Rehearsal, Replay, ScratchRun, ScratchVerdict, SeedTrial
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from support.recorded_specs import with_version
 from support.simulated_driver import STREAM, SimulatedStream, do_at_once, waiting_script
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 
-REHEARSAL = rehearsal_id_for("request", 1)
+REHEARSAL = scratch_id_for("request", 1)
 SECRET = "correct-horse"
 
 
@@ -77,7 +77,7 @@ class Stage:
         seeds: SeedTrial = "never",
         batches: int = 0,
         rows: int = 1_000,
-        replay: ReplayTerms | None = None,
+        replay: Replay | None = None,
         **start: Any,
     ) -> Rehearsing:
         """The rehearsal of a version that would start from this snapshot."""
@@ -90,14 +90,11 @@ class Stage:
                 start.pop("mode", "fresh" if snapshot_id is None else "restore"), snapshot_id, "d-0001", **start
             ),
         )
-        rehearsal = Rehearsal(
-            STREAM, REHEARSAL, "d-0001", RehearsalTerms(rehearse, batches, rows), clock.now(),
-            clock.now() + timedelta(seconds=100), "tests",
-            "request", "0" * 64, "w",
-            waits_until=None if waits_seconds is None else clock.now() + timedelta(seconds=waits_seconds),
-            refuses=refuses,
-            seeds=seeds,
-            replay=replay,
+        until = None if waits_seconds is None else clock.now() + timedelta(seconds=waits_seconds)
+        rehearsal = Rehearsal(RehearsalTerms(rehearse, batches, rows), waits_until=until, refuses=refuses, seeds=seeds)
+        run = ScratchRun(
+            STREAM, REHEARSAL, "d-0001", replay or rehearsal, clock.now(), clock.now() + timedelta(seconds=100),
+            "tests", "request", "0" * 64, "w",
         )  # fmt: skip
         attempt = RehearsedAttempt(
             own, self.stream.checkpoints, spec, 1, clock, lambda key: key, self.stream.said.append, do_at_once
@@ -108,8 +105,8 @@ class Stage:
             return f"{type(error).__name__}: {error}"
 
         if replay is not None:
-            return Replaying(attempt, rehearsal, replay, words)
-        return Rehearsing(attempt, rehearsal, words)
+            return Replaying(attempt, run, words)
+        return Rehearsing(attempt, run, words)
 
     def rehearsed(self, plan: SimulatedPlan, snapshot_id: str | None, name: str = "counts", **asked: Any) -> Rehearsing:
         """The rehearsal of a script that starts this one query, at its end."""
@@ -129,7 +126,7 @@ class Stage:
         keeps_state: bool = False,
     ) -> Rehearsing:
         """The replay of a script that starts this one query, at its end."""
-        return self.rehearsed(plan, None, name, replay=ReplayTerms(batches, out, compared_with, keeps_state))
+        return self.rehearsed(plan, None, name, replay=Replay(batches, out, compared_with, keeps_state))
 
     @property
     def old_checkpoint(self) -> Checkpoint:
@@ -161,7 +158,7 @@ class Stage:
         return SimulatedStartable(self.stream.checkpoints, self.stream.clock, plan)
 
     @property
-    def verdict(self) -> RehearsalVerdict:
+    def verdict(self) -> ScratchVerdict:
         found = self.stream.control.verdict(REHEARSAL)
         assert found is not None
         return found

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from airflow_streamstate.protocol.events import Noted
 from airflow_streamstate.protocol.heartbeat import SourceLag
-from airflow_streamstate.protocol.ids import is_rehearsal_id
+from airflow_streamstate.protocol.ids import is_scratch_id
 
 if TYPE_CHECKING:
     from support.scripted_stream import ScriptedAttempt
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     words = Path(config["application"]).read_text().split()
     print(f"scripted driver: {' '.join(words)}", flush=True)
     is_reading = config.get("reading") is not None
-    if is_reading or is_rehearsal_id(config["deployment_id"]):
+    if is_reading or is_scratch_id(config["deployment_id"]):
         return read_by_script(config) if is_reading else rehearse(config, words, QUERY)
     attempt = ScriptedAttempt.of_driver(config, os.getpid())
     attempt.claim(config["launch_key"])

@@ -21,12 +21,12 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.plan.model import Expression, QueryPlan, RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.rehearsals import (
-    RehearsalVerdict,
+from airflow_streamstate.protocol.scratch import (
     RehearsedQuery,
+    Replay,
     ReplayedBatch,
-    ReplayTerms,
     RowComparison,
+    ScratchVerdict,
     StateComparison,
 )
 from airflow_streamstate.store.base import Store
@@ -74,7 +74,7 @@ def with_an_aggregate_more() -> QueryPlan:
 CHANGED = '{"key":{"k":"d"},"old":{"n":1},"new":{"n":2}}'
 
 
-def _replayed(terms: ReplayTerms, name: str, words: list[str]) -> RehearsedQuery:
+def _replayed(terms: Replay, name: str, words: list[str]) -> RehearsedQuery:
     if "gone" in words:
         return RehearsedQuery("refused", error="the source does not have the rows of this batch any more")
     ran = [
@@ -107,8 +107,8 @@ def rehearse(config: Mapping[str, Any], words: list[str], query_name: str) -> in
     if "dies" in words:
         print("no such package", flush=True)
         return 1
-    verdict = RehearsalVerdict(
-        stream_id=control.stream_id, rehearsal_id=rehearsal_id, outcome="done", error="", seconds=1.5,
+    verdict = ScratchVerdict(
+        stream_id=control.stream_id, run_id=rehearsal_id, outcome="done", error="", seconds=1.5,
         queries={query_name: RehearsedQuery("accepted", "restored", 0.5)}, given_by="driver",
         given_at=SYSTEM_CLOCK.now(), write_id=SYSTEM_CLOCK.new_uuid(), spark_version="4.2.0",
     )  # fmt: skip
@@ -117,10 +117,10 @@ def rehearse(config: Mapping[str, Any], words: list[str], query_name: str) -> in
         verdict = replace(verdict, outcome="failed", queries={}, error=error, traceback=f"Traceback …\n{error}")
     elif "refused" in words:
         verdict = replace(verdict, queries={query_name: RehearsedQuery("failed", "restored", 0.5, SPARKS_WORDS)})
-    rehearsal = control.rehearsal(rehearsal_id)
-    if rehearsal is not None and rehearsal.replay is not None:
+    run = control.scratch_run(rehearsal_id)
+    if run is not None and isinstance(run.what, Replay):
         if verdict.outcome == "done":
-            queries = {name: _replayed(rehearsal.replay, name, words) for name in rehearsal.replay.batches}
+            queries = {name: _replayed(run.what, name, words) for name in run.what.batches}
             verdict = replace(verdict, queries=queries)
         control.create_verdict(verdict)
         return 0 if verdict.outcome == "done" else 1

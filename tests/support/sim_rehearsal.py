@@ -17,7 +17,7 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import HomeAwayError
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.plan.recorded import record_plan, recorded_plans
-from airflow_streamstate.protocol.rehearsals import Handover, RehearsalVerdict, RehearsedQuery, Waiting
+from airflow_streamstate.protocol.scratch import Handover, RehearsedQuery, ScratchVerdict, Waiting
 
 SECONDS = 0.7
 POLL_SECONDS = 0.4
@@ -25,7 +25,7 @@ MAX_WAIT_SECONDS = 600.0
 """A life has an end: what waits for longer than any of its steps may take is not waited for."""
 PATIENT_TRIES = 30
 Result = TypeVar("Result")
-Judged = Callable[[RehearsalVerdict], RehearsalVerdict]
+Judged = Callable[[ScratchVerdict], ScratchVerdict]
 
 
 class _Over:
@@ -64,20 +64,21 @@ def rehearse(
     Args:
         judged: gives the verdict instead of the good one, which it is given.
     """
-    rehearsal = _patiently(clock, lambda: control.rehearsal(rehearsal_id))
-    assert rehearsal is not None
+    run = _patiently(clock, lambda: control.scratch_run(rehearsal_id))
+    assert run is not None
+    rehearsal = run.rehearsal
     clock.sleep(SECONDS)
     seen = _Pass(clock)
     script(seen)
-    known = _patiently(clock, lambda: recorded_plans(control, rehearsal.deployment_id))
+    known = _patiently(clock, lambda: recorded_plans(control, run.deployment_id))
     for name in seen.names:
         plan = known.get(name) or replace(next(iter(known.values())), query_name=name)
         recorded = RecordedPlan(control.stream_id, rehearsal_id, name, 1, 1, plan, clock.new_uuid(), clock.now())
         _patiently(clock, partial(record_plan, control, recorded))
     accepted = {name: RehearsedQuery("accepted", "restored", SECONDS) for name in seen.names}
-    verdict = RehearsalVerdict(
+    verdict = ScratchVerdict(
         stream_id=control.stream_id,
-        rehearsal_id=rehearsal_id,
+        run_id=rehearsal_id,
         outcome="done",
         queries=accepted,
         seeded={name: replace(each, start="seeded") for name, each in accepted.items() if rehearsal.seeds == "always"},

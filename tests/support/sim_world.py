@@ -24,7 +24,7 @@ from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchPlace, LaunchRequest, LaunchStatus
 from airflow_streamstate.launch.recorded import check_same
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
-from airflow_streamstate.protocol.ids import is_rehearsal_id
+from airflow_streamstate.protocol.ids import is_scratch_id
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.store.base import Store
@@ -256,7 +256,7 @@ class World:
         deployment_id, attempt = str(config["deployment_id"]), int(str(config["attempt"]))
         home = self.home_of(store)
         control = StreamControl(home, STREAM, process.clock, HomePresence(home, process.clock, is_expected=True))
-        if is_rehearsal_id(deployment_id):
+        if is_scratch_id(deployment_id):
             judged = self.verdicts.get(Path(launched.request.application).name)
             handover = rehearse(control, deployment_id, process.clock, script, judged)
             if handover is None:
@@ -312,7 +312,7 @@ class World:
         for other in self.machine:
             if other == launch_key or not self._is_alive(other) or {other, launch_key} & self.paused:
                 continue
-            if is_rehearsal_id(other.rpartition("-a")[0]):
+            if is_scratch_id(other.rpartition("-a")[0]):
                 continue  # it starts nothing
             driver = self.machine[other].driver
             if driver is not None and driver.supervisor.attempt.fence.is_fenced and not driver.startables:

@@ -58,7 +58,7 @@ from airflow_streamstate.driver.attempt.ports import (
 )
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
-from airflow_streamstate.protocol.rehearsals import RewrittenTable, RowComparison
+from airflow_streamstate.protocol.scratch import RewrittenTable, RowComparison
 from airflow_streamstate.store.base import Store
 from support.acting_clock import ActingClock
 from support.simulated_connector import SimulatedDoor

@@ -318,7 +318,7 @@ class Soak:
         register = self.control.need_register().value
         found = []
         folders = [layout.deployment_folder(STREAM, str(register.deployment_id))]
-        folders += [f"{layout.rehearsals_folder(STREAM)}/{name}" for name in self.control.rehearsal_ids()]
+        folders += [f"{layout.scratch_folder(STREAM)}/{name}" for name in self.control.scratch_ids()]
         for folder in folders:
             for path in sorted((self.home / folder / "launches").glob("*.json")):
                 handle = json.loads(path.read_text())["data"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
 
 _DATA = re.compile(
-    r"/(checkpoints|building|trials|gathered)(/|$)|/readings/[^/]+/forks(/|$)|/snapshots/[^/]+/data(-[0-9]+)?(/|$)"
+    r"/(checkpoints|building|trials|gathered)(/|$)|/scratch/[^/]+/forks(/|$)|/snapshots/[^/]+/data(-[0-9]+)?(/|$)"
 )
 
 

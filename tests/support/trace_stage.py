@@ -26,8 +26,8 @@ from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.declarations import applying
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchStatus
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.ids import is_rehearsal_id
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, ReplayedBatch
+from airflow_streamstate.protocol.ids import is_scratch_id
+from airflow_streamstate.protocol.scratch import RehearsedQuery, Replay, ReplayedBatch, ScratchRun, ScratchVerdict
 from airflow_streamstate.snapshot import copy as copying
 from airflow_streamstate.snapshot.state_order import RESULT
 from airflow_streamstate.store import open as opening
@@ -78,11 +78,11 @@ class TracedWorld(World):
         if isinstance(order, dict):
             return _read(order, process)
         deployment_id = str(config["deployment_id"])
-        if is_rehearsal_id(deployment_id):
+        if is_scratch_id(deployment_id):
             control = StreamControl(self.seen_by(FaultPlan()), STREAM, process.clock)
-            rehearsal = control.rehearsal(deployment_id)
-            if rehearsal is not None and rehearsal.replay is not None:
-                return _replay(control, rehearsal, process)
+            run = control.scratch_run(deployment_id)
+            if run is not None and isinstance(run.what, Replay):
+                return _replay(control, run, run.what, process)
         return super().run_driver(launched, process)
 
     def launcher_of(self, process: Process, plan: FaultPlan) -> SimulatedLauncher:
@@ -108,25 +108,23 @@ def _read(order: Mapping[str, Any], process: Process) -> int:
     return 0
 
 
-def _replay(control: StreamControl, rehearsal: Rehearsal, process: Process) -> int:
+def _replay(control: StreamControl, run: ScratchRun, replay: Replay, process: Process) -> int:
     """The life of a driver that runs recorded batches again."""
-    terms = rehearsal.replay
-    assert terms is not None
     process.clock.sleep(SECONDS)
     queries = {
         name: RehearsedQuery(
             "accepted",
             replayed=tuple(
-                ReplayedBatch(batch_id, 10, 3, 0.5, f"{terms.out}/{name}/batch={batch_id}", ("part-0.parquet",))
+                ReplayedBatch(batch_id, 10, 3, 0.5, f"{replay.out}/{name}/batch={batch_id}", ("part-0.parquet",))
                 for batch_id in batch_ids
             ),
         )
-        for name, batch_ids in terms.batches.items()
+        for name, batch_ids in replay.batches.items()
     }
     control.create_verdict(
-        RehearsalVerdict(
+        ScratchVerdict(
             stream_id=control.stream_id,
-            rehearsal_id=rehearsal.rehearsal_id,
+            run_id=run.run_id,
             outcome="done",
             queries=queries,
             error="",
@@ -378,13 +376,13 @@ def _world(folder: Path) -> TracedWorld:
     return world
 
 
-def _refused(verdict: RehearsalVerdict) -> RehearsalVerdict:
+def _refused(verdict: ScratchVerdict) -> ScratchVerdict:
     words = "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match"
     refused = RehearsedQuery("failed", "restored", 0.5, words)
     return replace(verdict, queries={**verdict.queries, "counts": refused}, seeded={})
 
 
-def _broken(verdict: RehearsalVerdict) -> RehearsalVerdict:
+def _broken(verdict: ScratchVerdict) -> ScratchVerdict:
     error = "ModuleNotFoundError: No module named 'rules'"
     return replace(verdict, outcome="failed", queries={}, seeded={}, error=error, traceback=f"Traceback ...\n{error}")
 

@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.events import Drained, Draining, Failed, Stopp
 from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.positions import SourceIdentity
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, RehearsedQuery, Waiting
+from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchRun, ScratchVerdict, Waiting
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
 from airflow_streamstate.protocol.upgrades import Phase
 from support.built_plans import plan
@@ -27,7 +27,7 @@ TERMS = {"warm": False, "healthy_batches": 2, "healthy_deadline_seconds": 100.0}
 KAFKA = PlannedSink("kafka", "kafka", "alarms", "kafka", "nothing")
 FILES = PlannedSink("file:parquet", "parquet", "/out", "file", "batch_id")
 SOCKET = SourceIdentity("socket", "socket 127.0.0.1:9999")
-BESIDE = ("upgrades/", "rehearsals/", "artifacts/", "idempotency/")
+BESIDE = ("upgrades/", "scratch/", "artifacts/", "idempotency/")
 """Where an upgrade that is refused may have written."""
 
 
@@ -86,10 +86,10 @@ class UpgradeStage:
                 found.append(step)
         return found
 
-    def rehearsal(self, view: UpgradeView) -> Rehearsal:
+    def rehearsal(self, view: UpgradeView) -> ScratchRun:
         """The last one that was begun."""
         state = self.upgrades.view(STREAM, view.upgrade_id).state
-        found = self.stage.control.rehearsal(str(state.rehearsal_id))
+        found = self.stage.control.scratch_run(str(state.rehearsal_id))
         assert found is not None
         return found
 
@@ -123,7 +123,7 @@ class UpgradeStage:
 
         ``rehearsal_id``: which; "" for the last one that was begun of the version that is to come, or to come back.
         """
-        rehearsal_id = rehearsal_id or self.rehearsal(view).rehearsal_id
+        rehearsal_id = rehearsal_id or self.rehearsal(view).run_id
         queries = names or ("counts",)
         for name in queries:
             keep_plan(self.stage.control, rehearsal_id, name, plan)
@@ -135,8 +135,8 @@ class UpgradeStage:
         )
         values: dict[str, Any] = {"outcome": "done", "queries": dict.fromkeys(queries, query), "error": "", **facts}
         self.stage.control.create_verdict(
-            RehearsalVerdict(
-                stream_id=STREAM, rehearsal_id=rehearsal_id, seconds=1.0, given_by="driver", given_at=clock.now(),
+            ScratchVerdict(
+                stream_id=STREAM, run_id=rehearsal_id, seconds=1.0, given_by="driver", given_at=clock.now(),
                 write_id=clock.new_uuid(), **values,
             )
         )  # fmt: skip

@@ -12,15 +12,15 @@ from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.drivers.launching import Drivers
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
 from airflow_streamstate.controller.request.requests import DeployRequest, change_request, deploy_request
+from airflow_streamstate.controller.scratch.rehearsal import Rehearsals, RehearsalView
 from airflow_streamstate.launch.interface import Launcher, LaunchState
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.rehearsals import QueryOutcome, RehearsalVerdict, RehearsedQuery, Waiting
+from airflow_streamstate.protocol.scratch import QueryOutcome, RehearsedQuery, ScratchVerdict, Waiting
 from support.sim_stage import STREAM, Stage
 
 
@@ -94,7 +94,7 @@ class WarmStage:
         clock = self.stage.clock
         queries = {"counts": RehearsedQuery(outcome, "restored")}
         self.stage.control.create_verdict(
-            RehearsalVerdict(
+            ScratchVerdict(
                 STREAM,
                 self.rehearsal_id,
                 "done",

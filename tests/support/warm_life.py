@@ -11,8 +11,8 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals, RehearsalView
 from airflow_streamstate.controller.request.requests import DeployRequest, change_request, deploy_request
+from airflow_streamstate.controller.scratch.rehearsal import Rehearsals, RehearsalView
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.launch.local import LocalLauncher
 from support.drivers import CONF, WINDOWED_COUNTS, wait_until

@@ -31,7 +31,7 @@ from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.launch.submit_options import SubmitOptions
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.ids import is_rehearsal_id, launch_key_for
+from airflow_streamstate.protocol.ids import is_scratch_id, launch_key_for
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord
 from airflow_streamstate.protocol.terms.version import Artifact
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
@@ -63,6 +63,8 @@ class SparkConnection(Protocol):
 
 
 SparkConnections = Callable[[str], SparkConnection]
+NO_SCRIPT = "# reads state\n"
+"""The script of a driver that reads state: a launch needs one, and it never runs."""
 PlaceCode = Callable[[Artifact, Path], None]
 """Puts a pinned file, under its name, into a local folder."""
 
@@ -118,8 +120,13 @@ class Drivers:
         if rehearsal_id is None or not self.hand_over(control, spec, attempt, rehearsal_id):
             self.launch(control, spec, attempt)
 
-    def launch(self, control: StreamControl, spec: DeploymentSpec, attempt: int) -> LaunchHandle:
+    def launch(
+        self, control: StreamControl, spec: DeploymentSpec, attempt: int, order: Mapping[str, object] | None = None
+    ) -> LaunchHandle:
         """Start the driver of an attempt, or find it, then record the handle; complete a handover that was begun.
+
+        Args:
+            order: of a driver that reads state and runs no script: what to read (``snapshot.state_order``).
 
         Raises:
             InvalidRequestError: the launcher refuses it, which closes the attempt as failed; or a secret cannot be
@@ -137,10 +144,15 @@ class Drivers:
         def place(artifact: Artifact, folder: Path) -> None:
             # For its owner alone: configuration and arguments will be there, too.
             _make(self._launch_folder(spec, launch_key))
+            if order is not None and artifact == spec.version.application:
+                _place_nothing(artifact, folder)
+                return
             materialise(self._home.home, spec.stream_id, artifact, folder)
 
         try:
             request = self._request(self._whole(control, spec, attempt), attempt, secrets, place)
+            if order is not None:
+                request = replace(request, driver_config={**request.driver_config, "reading": order})
             handle = self._launch(request)
         except InvalidRequestError as error:
             self.close(control, spec.deployment_id, attempt, f"its launch was refused: {error.message}")
@@ -166,27 +178,6 @@ class Drivers:
                 self._launcher.kill(handle, GRACE_SECONDS)
                 return handed_over
         return handle
-
-    def launch_reader(self, spec: DeploymentSpec, order: Mapping[str, object]) -> LaunchHandle:
-        """Start a driver that reads state and runs no script; raises as ``check`` and ``launch``.
-
-        Args:
-            spec: Spark's configuration, packages, jars and environment, under the id of the reading.
-            order: what to read (``snapshot.state_order``).
-        """
-        secrets = self._resolved(spec)
-
-        def place(artifact: Artifact, folder: Path) -> None:
-            if artifact == spec.version.application:
-                _place_nothing(artifact, folder)
-            else:
-                _make(folder)
-                materialise(self._home.home, spec.stream_id, artifact, folder)
-
-        request = self._request(spec, 1, secrets, place)
-        self._launcher.check(request)
-        request = replace(request, driver_config={**request.driver_config, "reading": order})
-        return self._launch(request)
 
     def hand_over(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str) -> bool:
         """Make the waiting driver of a rehearsal the driver of this attempt, which the register names already.
@@ -336,7 +327,7 @@ class Drivers:
             needs_s3=checkpoints.uri.startswith("s3://"),
             spark_submit=connection.spark_submit if connection is not None else None,
             # A rehearsal runs the script by streamstate's runner, under which ``attach()`` does nothing.
-            attaches=spec.version.attaches and not is_rehearsal_id(spec.deployment_id),
+            attaches=spec.version.attaches and not is_scratch_id(spec.deployment_id),
             launcher=place_of_launch.launcher,
             scope=place_of_launch.scope,
             options=options,
@@ -412,10 +403,9 @@ class Drivers:
 
 
 def _place_nothing(artifact: Artifact, folder: Path) -> None:
-    """A launch needs a script; a driver that reads state never runs it."""
     _make(folder)
     with translated(folder):
-        (folder / artifact.name).write_text("# reads state\n", encoding="utf-8")
+        (folder / artifact.name).write_text(NO_SCRIPT, encoding="utf-8")
 
 
 def _make(folder: Path) -> None:

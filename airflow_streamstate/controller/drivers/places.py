@@ -11,12 +11,12 @@ from airflow_streamstate.errors import DataError, InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchPlace
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.ids import check_id, is_rehearsal_id, launch_key_for
+from airflow_streamstate.protocol.ids import check_id, is_scratch_id, launch_key_for
 from airflow_streamstate.protocol.records import DeploymentSpec, LaunchRecord
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 
 ATTEMPT = 1
-"""A rehearsal has one driver."""
+"""A scratch run has one driver."""
 
 
 class DriverPlaces:
@@ -66,12 +66,12 @@ class DriverPlaces:
             UnavailableError, StoreRefusedError: as ``Home.identity``.
         """
         launch_key, owner_id = record.launch_key, ""
-        rehearsal_id = record.rehearsal_id or (record.deployment_id if is_rehearsal_id(record.deployment_id) else "")
+        rehearsal_id = record.rehearsal_id or (record.deployment_id if is_scratch_id(record.deployment_id) else "")
         if rehearsal_id:
             launch_key, owner_id = launch_key_for(rehearsal_id, ATTEMPT), rehearsal_id
         recorded = LaunchHandle(launcher=record.launcher, launch_key=launch_key, data=record.data)
         try:
-            if owner_id and not is_rehearsal_id(owner_id):
+            if owner_id and not is_scratch_id(owner_id):
                 return refused(recorded, "its record names a rehearsal whose id is none")
             return self._launchers.handle_at(self.place(spec, launch_key, owner_id), recorded)
         except (DataError, InvalidRequestError) as error:

@@ -18,15 +18,20 @@ from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_in
 from airflow_streamstate.protocol.records import DeploymentSpec, LaunchRecord
-from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict
+from airflow_streamstate.protocol.scratch import Handover, Rehearsal, ScratchRun, ScratchVerdict
 
 MARGIN_SECONDS = 5.0
 """A driver gets no attempt in the last seconds of its wait: it may be about to end."""
 
 
-def is_to_wait(rehearsal: Rehearsal, verdict: RehearsalVerdict | None, now: datetime) -> bool:
-    """Whether the driver of a finished rehearsal waits for an attempt, or is about to."""
-    until = rehearsal.waits_until
+def waits_until(run: ScratchRun) -> datetime | None:
+    """Until when the driver of an accepted rehearsal waits; None: it ends with its verdict, as in any other run."""
+    return run.what.waits_until if isinstance(run.what, Rehearsal) else None
+
+
+def is_to_wait(run: ScratchRun, verdict: ScratchVerdict | None, now: datetime) -> bool:
+    """Whether the driver of a rehearsal with a verdict waits for an attempt, or is about to."""
+    until = waits_until(run)
     return until is not None and verdict is not None and verdict.can_take_over and now < until
 
 
@@ -106,7 +111,7 @@ class WarmHandovers:
             return None  # the attempt has a driver, launched by a controller that died before it recorded the launch
         if control.waiting(rehearsal_id) is None or control.handover(rehearsal_id) is not None:
             return None
-        if not self._has_time(control.rehearsal(rehearsal_id)) or not _runs_the_same(control, spec, rehearsal_id):
+        if not self._has_time(control.scratch_run(rehearsal_id)) or not _runs_the_same(control, spec, rehearsal_id):
             return None
         launch = control.launch(rehearsal_id, launch_key_for(rehearsal_id, ATTEMPT))
         if launch is None or self._launcher.status(self._places.handle(spec, launch)).state != "running":
@@ -124,8 +129,8 @@ class WarmHandovers:
             rehearsal_id=rehearsal_id,
         )
 
-    def _has_time(self, rehearsal: Rehearsal | None) -> bool:
-        until = None if rehearsal is None else rehearsal.waits_until
+    def _has_time(self, run: ScratchRun | None) -> bool:
+        until = None if run is None else waits_until(run)
         return until is not None and self._clock.now() + timedelta(seconds=MARGIN_SECONDS) < until
 
 

@@ -262,7 +262,7 @@ class Leftovers:
 
     def _remove_rehearsals(self, kept: Collection[str]) -> None:
         """Remove rehearsals of drivers that became an attempt of a deployment that is gone."""
-        for rehearsal_id in self._control.rehearsal_ids():
+        for rehearsal_id in self._control.scratch_ids():
             with suppress(DataError):
                 handover = self._control.handover(rehearsal_id)
                 if handover is None or handover.deployment_id in kept:
@@ -346,7 +346,7 @@ class Leftovers:
                 migration = None if upgrade.rewrite is None else upgrade.rewrite.migration
                 named = (*upgrade.target.artifacts, *filter(None, [migration]))
                 found |= {artifact.sha256 for artifact in named}
-        for owner in (*kept, *self._control.rehearsal_ids()):
+        for owner in (*kept, *self._control.scratch_ids()):
             try:
                 spec = self._control.with_found_modules(self._control.spec(owner))
             except DeploymentNotFoundError:

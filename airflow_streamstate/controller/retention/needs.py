@@ -130,7 +130,7 @@ class _Gathering:
 
     def rehearsals(self) -> None:
         """The snapshots from which a rehearsal that is not over, or whose driver waits, starts."""
-        for rehearsal_id in self._control.rehearsal_ids():
+        for rehearsal_id in self._control.scratch_ids():
             with suppress(DataError):  # its driver holds a lease of its own
                 if self._control.verdict(rehearsal_id) is None or self._control.waiting(rehearsal_id) is not None:
                     self.start(rehearsal_id, f"rehearsal {rehearsal_id} starts from it")

@@ -17,12 +17,11 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.mirrors import Mirrors, no_mirrors
 from airflow_streamstate.controller.observe.views import CommandView
-from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.retention.deciding import Fate, decide_fates
 from airflow_streamstate.controller.retention.leftovers import Leftover, Leftovers, SameStream
 from airflow_streamstate.controller.retention.needs import Needs, needs_of
 from airflow_streamstate.controller.retention.retiring import Retired, Retiring
-from airflow_streamstate.controller.state_reader.readings import Readings
+from airflow_streamstate.controller.scratch.run import ScratchRuns
 from airflow_streamstate.controller.wait.known_good import has_proven_itself
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
@@ -333,8 +332,7 @@ class Retaining:
         remover = Remover(control, self._home.places, self._context.requested_by, same.check)
         if not is_dry:
             self._mark_known_good(control)
-            Rehearsals(self._context).sweep(stream_id)
-            Readings(self._context).sweep(stream_id)
+            ScratchRuns(self._context).sweep(stream_id)
         retention = Retention(control, self._context.requested_by)
         kept_register = retention.read()
         manifests, _ = self._manifests(control, kept_register)

@@ -14,8 +14,8 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import refuse_other_intent
 from airflow_streamstate.controller.observe.observation import NOT_ENDED
-from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.retention.needs import needs_of
+from airflow_streamstate.controller.scratch.run import ScratchRuns
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
@@ -135,8 +135,8 @@ class Retiring:
         """Delete everything but the register, then the register."""
         stream_id = control.stream_id
         home, checkpoints = self._home.home, self._home.checkpoints
-        for rehearsal_id in control.rehearsal_ids():
-            Rehearsals(self._context).give_up(stream_id, rehearsal_id)
+        for run_id in control.scratch_ids():
+            ScratchRuns(self._context).give_up(stream_id, run_id)
         places, elsewhere = self._delete_elsewhere(control)
         register_key = layout.register_key(stream_id)
         stores = dict.fromkeys((checkpoints, home))

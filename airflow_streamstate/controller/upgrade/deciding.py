@@ -9,8 +9,8 @@ from airflow_streamstate.plan.advising import advice_on
 from airflow_streamstate.plan.differences import FITTING
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.report import PlanReport
-from airflow_streamstate.protocol.rehearsals import SeedTrial
 from airflow_streamstate.protocol.requesters import is_same_person, person_of
+from airflow_streamstate.protocol.scratch import SeedTrial
 from airflow_streamstate.protocol.terms.upgrade import UpgradeMode
 from airflow_streamstate.protocol.upgrades import ReturnWay, Upgrade
 

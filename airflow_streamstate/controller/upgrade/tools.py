@@ -16,9 +16,9 @@ from airflow_streamstate.controller.deploy.deploy import Deployer
 from airflow_streamstate.controller.deploy.going_back import UsedError
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView
-from airflow_streamstate.controller.rehearsal.partitions import partitions_of
-from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
 from airflow_streamstate.controller.request.requests import DeployRequest, Return
+from airflow_streamstate.controller.scratch.partitions import partitions_of
+from airflow_streamstate.controller.scratch.rehearsal import Rehearsals
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, StreamStateError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchHandle

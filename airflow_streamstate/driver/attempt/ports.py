@@ -16,7 +16,7 @@ from airflow_streamstate.connectors.source import Source, SparkDoor
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
-from airflow_streamstate.protocol.rehearsals import RewrittenTable, RowComparison
+from airflow_streamstate.protocol.scratch import RewrittenTable, RowComparison
 
 Value = TypeVar("Value")
 

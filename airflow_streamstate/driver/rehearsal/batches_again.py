@@ -30,7 +30,7 @@ from airflow_streamstate.driver.start.rewriting import rewrite_of
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, ObjectMissingError, StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.causes import cause_in
-from airflow_streamstate.protocol.rehearsals import Rehearsal
+from airflow_streamstate.protocol.scratch import ScratchRun
 
 FORK_TRIES = 5
 NOTHING_READ = "no batch has read rows yet: an empty batch alone was run"
@@ -69,7 +69,7 @@ def run_batches_again(
     attempt: Attempt,
     name: str,
     startable: StartableQuery,
-    rehearsal: Rehearsal,
+    run: ScratchRun,
     within_seconds: float,
     ran: RanAgain,
     *,
@@ -87,8 +87,8 @@ def run_batches_again(
         BatchFailedError: a batch fails with its rows.
         UnavailableError: the store does not answer.
     """
-    folder = layout.checkpoint_folder(attempt.stream_id, rehearsal.deployment_id, name)
-    trial = _Trial(attempt, name, startable, rehearsal, Checkpoint(attempt.checkpoints, folder), ran, is_drained)
+    folder = layout.checkpoint_folder(attempt.stream_id, run.deployment_id, name)
+    trial = _Trial(attempt, name, startable, run, Checkpoint(attempt.checkpoints, folder), ran, is_drained)
     try:
         trial.run(attempt.clock.monotonic_seconds() + within_seconds)
     finally:
@@ -119,7 +119,7 @@ class _Trial:
         attempt: Attempt,
         name: str,
         startable: StartableQuery,
-        rehearsal: Rehearsal,
+        run: ScratchRun,
         old: Checkpoint,
         ran: RanAgain,
         is_drained: bool,
@@ -127,7 +127,8 @@ class _Trial:
         self._attempt = attempt
         self._name = name
         self._startable = startable
-        self._rehearsal = rehearsal
+        self._rehearsal = run.rehearsal
+        self._deployment_id = run.deployment_id
         self._old = old
         self._ran = ran
         self._is_drained = is_drained
@@ -273,7 +274,7 @@ class _Trial:
         known = [count for count in counts if count is not None]
         if known and len(known) == len(counts):
             return sum(known)
-        beat = self._attempt.control.heartbeat(self._rehearsal.deployment_id)
+        beat = self._attempt.control.heartbeat(self._deployment_id)
         query = None if beat is None else beat.queries.get(self._name)
         return query.read_rows if query is not None and query.read_batch_id == batch.batch_id else None
 
@@ -303,7 +304,7 @@ class _Trial:
                 ran.notes.append(f"the source does not have the rows of batch {batch.batch_id} any more ({gone})")
                 return False
             raise BatchFailedError(
-                f"batch {batch.batch_id} of {self._rehearsal.deployment_id}, run again with its rows, fails:"
+                f"batch {batch.batch_id} of {self._deployment_id}, run again with its rows, fails:"
                 f" {cause_in(str(error)) or type(error).__name__}"
             ) from error
         ran.seconds += attempt.clock.monotonic_seconds() - begun

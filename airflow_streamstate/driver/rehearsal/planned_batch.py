@@ -15,7 +15,7 @@ from airflow_streamstate.driver.rehearsal.batches_again import BatchFailedError,
 from airflow_streamstate.driver.start.building import Built
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.causes import cause_in
-from airflow_streamstate.protocol.rehearsals import Rehearsal
+from airflow_streamstate.protocol.scratch import Rehearsal
 
 FOREACH_BATCH = "foreachBatch"
 

@@ -47,12 +47,13 @@ from airflow_streamstate.plan.migrating import settled
 from airflow_streamstate.plan.moved_sources import moved_plan
 from airflow_streamstate.plan.recorded import plan_behind
 from airflow_streamstate.protocol.events import QueryStart
-from airflow_streamstate.protocol.rehearsals import (
+from airflow_streamstate.protocol.scratch import (
     QueryOutcome,
     Rehearsal,
-    RehearsalOutcome,
-    RehearsalVerdict,
     RehearsedQuery,
+    ScratchOutcome,
+    ScratchRun,
+    ScratchVerdict,
 )
 
 DONE_STATUS = 0
@@ -150,17 +151,20 @@ class Rehearsing:
     Args:
         words: Spark's own message in an error, in one line.
         end_script: asks the running script to end, as by ``sys.exit()``; called again until it is over.
+        rehearsal: what is rehearsed; None: what the record of the run says.
     """
 
     def __init__(
         self,
         attempt: RehearsedAttempt,
-        rehearsal: Rehearsal,
+        run: ScratchRun,
         words: Words,
         end_script: Callable[[], None] = lambda: None,
+        rehearsal: Rehearsal | None = None,
     ) -> None:
         self.attempt = attempt
-        self._rehearsal = rehearsal
+        self._scratch = run
+        self._rehearsal = rehearsal or run.rehearsal
         self._words = words
         self._end_script = end_script
         self._builder = Builder(attempt)
@@ -177,7 +181,7 @@ class Rehearsing:
         self._asked_at_seconds: float | None = None
         self._ask_at_seconds = 0.0
         self._guard = threading.RLock()
-        self._verdict: RehearsalVerdict | None = None
+        self._verdict: ScratchVerdict | None = None
         self._is_own_verdict = False
         self._is_ending = False
         self._is_over = False
@@ -310,7 +314,7 @@ class Rehearsing:
         """
         attempt, failed = self.attempt, None
         try:
-            remarks = rehearse_sink(attempt, name, startable, self._rehearsal.deployment_id)
+            remarks = rehearse_sink(attempt, name, startable, self._scratch.deployment_id)
             try:
                 within_seconds = self._left_seconds() / 2
                 run_planned_batch(attempt, name, startable, built, self._rehearsal, within_seconds, ran)
@@ -337,10 +341,10 @@ class Rehearsing:
                     self.attempt,
                     name,
                     startable,
-                    self._rehearsal,
+                    self._scratch,
                     self._left_seconds() / 2,
                     ran,
-                    is_drained=has_other_state(self.attempt, name, self._rehearsal.deployment_id),
+                    is_drained=has_other_state(self.attempt, name, self._scratch.deployment_id),
                 )
             except Exception as problem:
                 if isinstance(problem, BatchFailedError):
@@ -350,14 +354,14 @@ class Rehearsing:
         return "accepted", ""
 
     def _left_seconds(self) -> float:
-        return (self._rehearsal.deadline_at - self.attempt.clock.now()).total_seconds()
+        return (self._scratch.deadline_at - self.attempt.clock.now()).total_seconds()
 
     def _hold_against_old(self, name: str, startable: StartableQuery) -> None:
         """Note whether the old and the new plan alone refuse the query, or need a drain; not where one is unknown."""
         if not self._rehearsal.refuses and self._rehearsal.seeds == "never":
             return
         try:
-            old = plan_behind(self.attempt.control, self._rehearsal.deployment_id, name)
+            old = plan_behind(self.attempt.control, self._scratch.deployment_id, name)
             new = plan_of(self.attempt, name, startable)
             rewrite = self.attempt.spec.start.rewrite
             migrated = migrated_operators(self.attempt, name, new)
@@ -482,7 +486,7 @@ class Rehearsing:
 
     def _overdue(self) -> int | None:
         clock, asked_at = self.attempt.clock, self._asked_at_seconds
-        is_late = clock.now() >= self._rehearsal.deadline_at
+        is_late = clock.now() >= self._scratch.deadline_at
         if is_late and asked_at is None:
             late = f"it was not over at its deadline; it was busy with {self._doing}"
             if self._is_seeding:
@@ -512,7 +516,7 @@ class Rehearsing:
             if self._asked_at_seconds is not None and not self._is_over:
                 self._end_script()
 
-    def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
+    def _give(self, outcome: ScratchOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
         with self._guard:
             if self._verdict is None:
                 if outcome == "done":
@@ -544,12 +548,12 @@ class Rehearsing:
                 known or RehearsedQuery("refused"), outcome="refused", error=self._line(words)
             )
 
-    def _made(self, outcome: RehearsalOutcome, error: str, traceback: str) -> RehearsalVerdict:
+    def _made(self, outcome: ScratchOutcome, error: str, traceback: str) -> ScratchVerdict:
         attempt = self.attempt
         reporter, clock = attempt.reporter, attempt.clock
-        return RehearsalVerdict(
+        return ScratchVerdict(
             stream_id=attempt.stream_id,
-            rehearsal_id=self._rehearsal.rehearsal_id,
+            run_id=self._scratch.run_id,
             outcome=outcome,
             queries=dict(self._queries),
             error=self._line(error),
@@ -562,7 +566,7 @@ class Rehearsing:
             notes=tuple(attempt.notes),
         )
 
-    def _write(self, verdict: RehearsalVerdict) -> bool:
+    def _write(self, verdict: ScratchVerdict) -> bool:
         while True:
             try:
                 self.attempt.control.create_verdict(verdict)
@@ -571,7 +575,7 @@ class Rehearsing:
                 return False  # a controller has given one
             except (UnavailableError, OutcomeUnknownError) as error:
                 self.attempt.reporter.outage("the verdict", error)
-                if self.attempt.clock.now() >= self._rehearsal.deadline_at:
+                if self.attempt.clock.now() >= self._scratch.deadline_at:
                     return False
             self.attempt.clock.sleep(RETRY_SECONDS)
 

@@ -33,13 +33,13 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.causes import cause_in, without_query_report
 from airflow_streamstate.protocol.ids import encode_query_name
-from airflow_streamstate.protocol.rehearsals import (
+from airflow_streamstate.protocol.scratch import (
     Rehearsal,
-    RehearsalOutcome,
     RehearsedQuery,
     ReplayedBatch,
-    ReplayTerms,
     RowComparison,
+    ScratchOutcome,
+    ScratchRun,
     StateComparison,
 )
 
@@ -62,13 +62,12 @@ class Replaying(Rehearsing):
     def __init__(
         self,
         attempt: RehearsedAttempt,
-        rehearsal: Rehearsal,
-        terms: ReplayTerms,
+        run: ScratchRun,
         words: Words,
         end_script: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(attempt, rehearsal, words, end_script)
-        self._terms = terms
+        super().__init__(attempt, run, words, end_script, Rehearsal())
+        self._terms = run.replay
         self._late = ""
 
     @property
@@ -93,9 +92,7 @@ class Replaying(Rehearsing):
         batch_ids = self._terms.batches.get(name)
         if batch_ids is None:
             return RehearsedQuery("not_run", notes=(NOT_ASKED,))
-        fork = Checkpoint(
-            attempt.checkpoints, layout.trial_folder(attempt.stream_id, self._rehearsal.rehearsal_id, name)
-        )
+        fork = Checkpoint(attempt.checkpoints, layout.trial_folder(attempt.stream_id, self._scratch.run_id, name))
         ran: list[ReplayedBatch] = []
         found = RehearsedQuery("accepted")
         try:
@@ -128,14 +125,14 @@ class Replaying(Rehearsing):
             found = replace(found, notes=(*found.notes, NO_FOREACH_BATCH.format(startable.facts.sink)))
         return replace(found, seconds=round(attempt.clock.monotonic_seconds() - begun, 3))
 
-    def _give(self, outcome: RehearsalOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
+    def _give(self, outcome: ScratchOutcome, error: str, traceback: str = "", *, seed_error: str = "") -> None:
         if self._late and outcome == "done":
             outcome, error = "deadline", self._late
         super()._give(outcome, error, traceback, seed_error=seed_error)
 
     def _forked(self, name: str, batch_ids: Sequence[int], fork: Checkpoint) -> list[ReadBatch]:
         """The batches, with the fork standing before the first."""
-        attempt, deployment_id = self.attempt, self._rehearsal.deployment_id
+        attempt, deployment_id = self.attempt, self._scratch.deployment_id
         old = Checkpoint(attempt.checkpoints, layout.checkpoint_folder(attempt.stream_id, deployment_id, name))
         for _ in range(FORK_TRIES):
             wipe(fork)

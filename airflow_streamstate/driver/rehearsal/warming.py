@@ -17,7 +17,7 @@ from airflow_streamstate.driver.rehearsal.batches_again import RanAgain, run_bat
 from airflow_streamstate.driver.start.plans import plan_of
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.rehearsals import Rehearsal
+from airflow_streamstate.protocol.scratch import ScratchRun
 
 WARM_BATCHES = 5
 WARM_BATCHES_SECONDS = 15.0
@@ -58,15 +58,17 @@ def warm(attempt: Attempt, name: str, startable: StartableQuery, within_seconds:
         attempt.reporter.say(f"query {name} is warm: its sink and its plan were asked in {took}")
 
 
-def warm_with_rows(attempt: Attempt, name: str, startable: StartableQuery, rehearsal: Rehearsal) -> None:
+def warm_with_rows(attempt: Attempt, name: str, startable: StartableQuery, run: ScratchRun) -> None:
     """Run the newest batch of the rehearsal again and again, into nothing, until the JVM has compiled what it runs
     often; raises nothing.
 
     A JVM that has run a query once or twice takes two to three times as long for a batch as one that has run it often.
     """
+    rehearsal = run.rehearsal
     if not rehearsal.batches:
         return
-    clock, one = attempt.clock, replace(rehearsal, terms=replace(rehearsal.terms, rehearse_batches=1))
+    clock = attempt.clock
+    one = replace(run, what=replace(rehearsal, terms=replace(rehearsal.terms, rehearse_batches=1)))
     until = clock.monotonic_seconds() + WARM_BATCHES_SECONDS
     runs = 0
     start = attempt.spec.start

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_streamstate.driver.spark.state_reading import AS_TEXT
-from airflow_streamstate.protocol.rehearsals import RowComparison
+from airflow_streamstate.protocol.scratch import RowComparison
 
 ROWS_OF_A_TASK = 1_000_000
 _KEPT = ("spark.sql.session.timeZone", "spark.sql.caseSensitive")

@@ -60,7 +60,7 @@ from airflow_streamstate.driver.spark.state_rewriting import rewrite_state
 from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
 from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
 from airflow_streamstate.protocol.data_events import RepeatMeans
-from airflow_streamstate.protocol.rehearsals import RowComparison
+from airflow_streamstate.protocol.scratch import RowComparison
 from airflow_streamstate.snapshot.state_order import StatePlace
 
 _COUNTER = "numOutputRows"

@@ -35,7 +35,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnsupportedCheckpointError,
 )
-from airflow_streamstate.protocol.rehearsals import RewrittenTable
+from airflow_streamstate.protocol.scratch import RewrittenTable
 from airflow_streamstate.snapshot.state_order import StatePlace
 from airflow_streamstate.snapshot.state_tables import PARTITION, StateTable
 

@@ -43,7 +43,7 @@ from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol.events import QueryStart
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.moved_sources import moved_query
-from airflow_streamstate.protocol.rehearsals import RewrittenTable
+from airflow_streamstate.protocol.scratch import RewrittenTable
 from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.leases import SnapshotLease, leased
 

@@ -45,7 +45,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
-from airflow_streamstate.protocol.rehearsals import RehearsedQuery, RewrittenTable
+from airflow_streamstate.protocol.scratch import RehearsedQuery, RewrittenTable
 from airflow_streamstate.store.transfer import keys_below
 
 SAMPLES = 5

@@ -40,8 +40,7 @@ def test_a_job_of_ci_can_refuse_a_change_by_the_status(
 
 def test_a_rehearsal_that_takes_too_long_is_ended(running: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the status of a deadline (Law 6)."""
-    monkeypatch.setattr("airflow_streamstate.controller.scratch_driver.LATE_SECONDS", 0.5)
-    monkeypatch.setattr("airflow_streamstate.controller.rehearsal.rehearsals.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_streamstate.controller.scratch.run.LATE_SECONDS", 0.5)
     answer = plan(running, "hangs", "--deadline", 1, "--json")
     assert (answer.status, answer.json["outcome"]) == (3, "deadline")
     assert "not over at its deadline" in answer.json["reason"]
@@ -77,10 +76,10 @@ def test_settings_alone_are_a_change_too(desk: Desk) -> None:
     assert "tr0ub4dor" not in refused.out
     answer = shell("plan", "flights", *words, "--allow-literal-secrets", "--request-id", "mine", "--", "--input", "x")
     assert (answer.status, answer.json["rehearsal"]["ok"]) == (0, None), answer
-    (rehearsal_id,) = control.rehearsal_ids()
-    rehearsal = control.rehearsal(rehearsal_id)
-    assert rehearsal is not None
-    assert (rehearsal.terms.rehearse, rehearsal.request_id) == (False, "mine")
+    (rehearsal_id,) = control.scratch_ids()
+    run = control.scratch_run(rehearsal_id)
+    assert run is not None
+    assert (run.rehearsal.terms.rehearse, run.request_id) == (False, "mine")
 
 
 def test_without_a_change_the_recorded_plan_is_shown(running: Desk) -> None:
@@ -105,7 +104,7 @@ def test_what_is_not_there_is_told(desk: Desk) -> None:
     desk.stream().deploy().runs()
     no_script = shell("plan", "flights", "--app", desk.base / "missing.py", "--json")
     assert (no_script.status, no_script.error["type"]) == (2, "InvalidRequestError")
-    assert desk.stream().control.rehearsal_ids() == []
+    assert desk.stream().control.scratch_ids() == []
 
 
 @pytest.mark.parametrize(
@@ -209,4 +208,4 @@ def test_a_replay_that_cannot_be_is_refused_before_the_rehearsal(
     assert (answer.status, said in answer.error["message"]) == (status, True), answer
     alone = shell("plan", "flights", "--replay", 2, "--json")
     assert (alone.status, "--replay compares a change" in alone.error["message"]) == (2, True)
-    assert failed.stream().control.rehearsal_ids() == []
+    assert failed.stream().control.scratch_ids() == []

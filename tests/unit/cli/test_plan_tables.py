@@ -7,11 +7,11 @@ from datetime import datetime, timezone
 from functools import partial
 
 from airflow_streamstate.cli import plan
-from airflow_streamstate.controller.rehearsal.planning import RecordedPlans
-from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
+from airflow_streamstate.controller.scratch.plan_comparison import RecordedPlans
+from airflow_streamstate.controller.scratch.rehearsal import RehearsalView
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.rehearsals import RehearsedQuery
+from airflow_streamstate.protocol.scratch import RehearsedQuery
 from support.shell import printed
 
 VIEW = RehearsalView(

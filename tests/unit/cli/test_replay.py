@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.protocol.scratch import Replay
 from support.scripted_driver import script
 from support.scripted_rehearsal import CHANGED
 from support.scripted_stream import QUERY
@@ -101,7 +102,7 @@ def test_a_script_that_is_not_there_is_told_before_the_recorded_one_runs(failed:
     """Nothing is recorded."""
     answer = shell("replay", STREAM, "--app", "missing.py", "--json")
     assert (answer.status, answer.error["type"]) == (2, "InvalidRequestError")
-    assert failed.stream().control.rehearsal_ids() == []
+    assert failed.stream().control.scratch_ids() == []
 
 
 def test_one_batch_is_named(failed: Desk) -> None:
@@ -125,7 +126,7 @@ def test_what_is_not_there_is_refused_with_a_next_step(failed: Desk, words: tupl
     answer = replay(failed, "fits", *words, "--json")
     assert (answer.status, answer.error["message"]) == (2, said)
     assert answer.error["next_step"]
-    assert failed.stream().control.rehearsal_ids() == []
+    assert failed.stream().control.scratch_ids() == []
 
 
 def test_a_batch_and_the_newest_ones_are_one_too_many(failed: Desk) -> None:
@@ -149,7 +150,7 @@ def test_a_debugger_needs_a_terminal_and_processes_of_this_machine(
     """Before anything is recorded."""
     answer = recorded(*words, "--json")
     assert (answer.status, said in answer.error["message"]) == (2, True), answer
-    assert failed.stream().control.rehearsal_ids() == []
+    assert failed.stream().control.scratch_ids() == []
 
 
 def test_a_call_of_foreach_batch_concerns_the_new_version_alone(failed: Desk) -> None:
@@ -157,9 +158,9 @@ def test_a_call_of_foreach_batch_concerns_the_new_version_alone(failed: Desk) ->
     assert recorded("--call-foreach-batch", "--out", failed.base / "one").status == 0
     assert replay(failed, "fits", "--call-foreach-batch", "--out", failed.base / "two").status == 0
     control = failed.stream().control
-    found = [control.rehearsal(each) for each in control.rehearsal_ids()]
-    terms = {each.replay.out: each.replay for each in found if each is not None and each.replay is not None}
-    calls = {Path(out).name: each.calls_foreach_batch for out, each in terms.items()}
+    runs = [run for run in map(control.scratch_run, control.scratch_ids()) if run is not None]
+    replays = [run.what for run in runs if isinstance(run.what, Replay)]
+    calls = {Path(each.out).name: each.calls_foreach_batch for each in replays}
     assert calls == {"one": True, "old": False, "new": True}
 
 
@@ -171,13 +172,12 @@ def test_files_that_are_there_are_never_mixed_with_others(failed: Desk) -> None:
     assert (taken.status, taken.error["message"]) == (4, "the folder for the rows is not empty")
     inside = replay(failed, "fits", "--out", failed.home / "rows", "--json")
     assert (inside.status, inside.error["type"]) == (2, "InvalidRequestError")
-    assert failed.stream().control.rehearsal_ids() == []
+    assert failed.stream().control.scratch_ids() == []
 
 
 def test_a_replay_that_takes_too_long_is_ended(failed: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the status of a deadline (Law 6)."""
-    monkeypatch.setattr("airflow_streamstate.controller.scratch_driver.LATE_SECONDS", 0.5)
-    monkeypatch.setattr("airflow_streamstate.controller.rehearsal.rehearsals.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_streamstate.controller.scratch.run.LATE_SECONDS", 0.5)
     answer = replay(failed, "hangs", "--deadline", 1, "--json")
     assert (answer.status, answer.json["outcome"]) == (3, "deadline")
     assert "not over at its deadline" in answer.json["error"]

@@ -34,9 +34,9 @@ HELP_MODULES = 90
 ROOMS_OF_ACTS = (
     *("alerts", "declarations", "driver", "hooks", "operators", "page"),
     *("controller.adopt", "controller.commands", "controller.decide", "controller.deploy"),
-    *("controller.drivers.launching", "controller.mirrors", "controller.rehearsal", "controller.request"),
+    *("controller.drivers.launching", "controller.mirrors", "controller.scratch", "controller.request"),
     *("controller.restore_home", "controller.retention.leftovers", "controller.retention.pruning"),
-    *("controller.retention.retiring", "controller.state_reader", "controller.supervise", "controller.upgrade"),
+    *("controller.retention.retiring", "controller.supervise", "controller.upgrade"),
     *("controller.wait.waiting", "launch.bundle", "launch.command", "launch.emr", "launch.kubernetes"),
     *("launch.local_start", "launch.pinned_jars", "launch.rest", "launch.ssh", "launch.yarn"),
     *("snapshot.capture", "snapshot.copy", "snapshot.deletion", "snapshot.placing", "snapshot.verify"),

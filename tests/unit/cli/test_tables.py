@@ -187,7 +187,7 @@ def test_what_is_no_such_report_stays_as_it_is() -> None:
 
 def test_the_folder_of_a_launch_or_a_rehearsal_is_left_out() -> None:
     """The script was pinned there for one launch, and is pruned; its name is what a person knows."""
-    key = "s/rehearsals/r-0b8e3c525f0e-0001/launches/r-0b8e3c525f0e-0001-a0001"
+    key = "s/scratch/r-0b8e3c525f0e-0001/launches/r-0b8e3c525f0e-0001-a0001"
     for folder in ("/home", "/my home"):
         text = f'  File "{folder}/{key}/code/job.py", line 3, in <module>\n  File "{folder}/lib/rules.py", line 1'
         assert without_launch_folder(text) == (

@@ -25,7 +25,7 @@ from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
 from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal, RehearsalVerdict, Waiting
+from airflow_streamstate.protocol.scratch import Handover, ScratchRun, ScratchVerdict, Waiting
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
@@ -59,7 +59,7 @@ def test_a_hostile_stream_id_is_refused(store: MemoryStore, stream_id: str) -> N
 
 @pytest.mark.parametrize("bad", HOSTILE)
 @pytest.mark.parametrize(
-    "method", ["spec", "journal", "heartbeat", "manifest", "need_manifest", "request", "rehearsal", "verdict"]
+    "method", ["spec", "journal", "heartbeat", "manifest", "need_manifest", "request", "scratch_run", "verdict"]
 )
 def test_hostile_ids_are_refused(stream: StreamControl, method: str, bad: str) -> None:
     """Whatever a user passes on: no key is made of it."""
@@ -128,12 +128,12 @@ RECORDS: dict[str, tuple[type[Message], Create, Read, str]] = {
         SnapshotManifest, StreamControl.create_manifest, lambda s: s.manifest(SNAPSHOT),
         layout.manifest_key("orders", SNAPSHOT),
     ),
-    "rehearsal": (
-        Rehearsal, StreamControl.create_rehearsal, lambda s: s.rehearsal(REHEARSAL),
-        layout.rehearsal_key("orders", REHEARSAL),
+    "scratch run": (
+        ScratchRun, StreamControl.create_scratch_run, lambda s: s.scratch_run(REHEARSAL),
+        layout.scratch_run_key("orders", REHEARSAL),
     ),
     "verdict": (
-        RehearsalVerdict, StreamControl.create_verdict, lambda s: s.verdict(REHEARSAL),
+        ScratchVerdict, StreamControl.create_verdict, lambda s: s.verdict(REHEARSAL),
         layout.verdict_key("orders", REHEARSAL),
     ),
     "waiting": (
@@ -193,7 +193,7 @@ def test_a_record_of_another_stream_is_refused(stream: StreamControl, name: str)
     ("name", "change"),
     [("spec", {"deployment_id": "d-0004"}), ("claim", {"attempt": 3}), ("launch", {"launch_key": "d-0003-a0009"}),
      ("request", {"request_id": "af-9"}), ("manifest", {"snapshot_id": "d-0003-live-000001"}),
-     ("rehearsal", {"rehearsal_id": "r-0b8e3c525f0e-0002"}), ("verdict", {"rehearsal_id": "r-0b8e3c525f0e-0002"})],
+     ("scratch run", {"run_id": "r-0b8e3c525f0e-0002"}), ("verdict", {"run_id": "r-0b8e3c525f0e-0002"})],
 )  # fmt: skip
 def test_a_record_under_another_ones_key_is_refused(stream: StreamControl, name: str, change: dict[str, Any]) -> None:
     """The ids in it must be those of its key (Law 7)."""
@@ -209,7 +209,7 @@ def test_what_is_not_there(stream: StreamControl) -> None:
     assert stream.launch(DEPLOYMENT, LAUNCH) is None
     assert stream.request("r-1") is None
     assert stream.manifest(SNAPSHOT) is None
-    assert (stream.rehearsal(REHEARSAL), stream.verdict(REHEARSAL), stream.rehearsal_ids()) == (None, None, [])
+    assert (stream.scratch_run(REHEARSAL), stream.verdict(REHEARSAL), stream.scratch_ids()) == (None, None, [])
     assert stream.seal(SNAPSHOT) is None
     assert stream.heartbeat(DEPLOYMENT) is None
     with pytest.raises(DeploymentNotFoundError, match="d-0003"):
@@ -270,10 +270,10 @@ def test_snapshots_are_listed(stream: StreamControl) -> None:
 
 def test_rehearsals_are_no_deployments(stream: StreamControl) -> None:
     """They have a list of their own, and neither deployments nor snapshots know them."""
-    stream.create_rehearsal(one(Rehearsal))
+    stream.create_scratch_run(one(ScratchRun))
     stream.create_spec(replace(one(DeploymentSpec), deployment_id=REHEARSAL))
     stream.create_manifest(replace(one(SnapshotManifest), snapshot_id=REHEARSAL))
-    assert stream.rehearsal_ids() == [REHEARSAL]
+    assert stream.scratch_ids() == [REHEARSAL]
     assert (stream.deployment_ids(), stream.snapshot_ids()) == ([], [])
     assert stream.spec(REHEARSAL).deployment_id == REHEARSAL
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.control.upgrades import ABANDONED, LEASE_SECONDS, UpgradeJournal
-from airflow_streamstate.controller.rehearsal import rehearsals
+from airflow_streamstate.controller.scratch import rehearsal
 from airflow_streamstate.controller.under_upgrade import (
     BusyError,
     NotHeldError,
@@ -112,9 +112,9 @@ def test_an_upgrade_whose_task_is_gone_before_the_stop_holds_nothing_up(upgraded
     assert ended.outcome == "refused"
     assert ABANDONED in ended.state.text
     assert "nothing has happened to the stream" in ended.state.text
-    rehearsal_id = f"rehearsals/{UpgradeJournal(upgraded.stage.control).state(first.upgrade_id).rehearsal_id}"  # type: ignore[union-attr]
+    rehearsal_id = f"scratch/{UpgradeJournal(upgraded.stage.control).state(first.upgrade_id).rehearsal_id}"  # type: ignore[union-attr]
     left = {info.key.rpartition("/")[2] for info in upgraded.stage.store.list_objects(f"{STREAM}/{rehearsal_id}/")}
-    assert left <= {"rehearsal.json", "verdict.json"}
+    assert left <= {"run.json", "verdict.json"}
 
 
 @pytest.mark.parametrize("verb", ["stop", "drain", "deploy"])
@@ -195,16 +195,16 @@ def test_law_2_where_the_slow_task_was_faster_its_step_counts(upgraded: UpgradeS
 
 def slow_begin(upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch, seconds: float, meanwhile: Any) -> None:
     """The next rehearsal takes so long to begin, and this is done in that time."""
-    start_of = rehearsals.start_of
+    start_of = rehearsal.start_of
 
     def slow(*args: Any) -> Any:
-        monkeypatch.setattr(rehearsals, "start_of", start_of)
+        monkeypatch.setattr(rehearsal, "start_of", start_of)
         upgraded.stage.clock.advance(seconds)
         upgraded.beats(3, "d-0001")
         meanwhile()
         return start_of(*args)
 
-    monkeypatch.setattr(rehearsals, "start_of", slow)
+    monkeypatch.setattr(rehearsal, "start_of", slow)
 
 
 def test_a_worker_within_a_long_act_is_not_taken_for_gone(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,19 @@ def test_a_field_of_another_type_is_refused_by_name(field: str, value: object) -
     with pytest.raises(MalformedMessageError) as caught:
         DriverConfig.from_json({**CONFIG.to_json(), field: value})
     assert field in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, "attempt"),
+        ({"deployment_id": "r-0b8e3c525f0e-0001"}, "scratch"),
+        ({"deployment_id": "r-0b8e3c525f0e-0001", "reading": {"verb": "state"}}, "reading"),
+    ],
+)
+def test_a_driver_knows_what_it_is(changes: dict[str, Any], kind: str) -> None:
+    """By its id, and by an order to read."""
+    assert replace(CONFIG, **changes).kind == kind
 
 
 @pytest.mark.parametrize("body", ["", "[]", "{", None])

@@ -12,7 +12,7 @@ import pytest
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.driver.main import FAILED_STATUS, USAGE_STATUS, main
 from airflow_streamstate.protocol.events import Claimed, Failed, Finished
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
+from airflow_streamstate.protocol.scratch import Rehearsal, ScratchRun, ScratchVerdict
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from support.drivers import STREAM, Deployments
 from support.earlier_home import STREAM_THERE, WORDS, earlier_home
@@ -175,17 +175,16 @@ def _rehearse(
     *,
     waits_seconds: float | None = None,
     status: int | None = None,
-) -> tuple[RehearsalVerdict, str]:
+) -> tuple[ScratchVerdict, str]:
     """The verdict of a script that starts no Spark, and what it printed; ``status`` is that of a second pass."""
     stream = Deployments(tmp_path)
     stream.record("")
     rehearsal_id, now = "r-0b8e3c525f0e-0001", SYSTEM_CLOCK.now()
     until = None if waits_seconds is None else now + timedelta(seconds=waits_seconds)
-    stream.control.create_rehearsal(
-        Rehearsal(
-            STREAM, rehearsal_id, "d-0001", RehearsalTerms(True, 0), now,
+    stream.control.create_scratch_run(
+        ScratchRun(
+            STREAM, rehearsal_id, "d-0001", Rehearsal(RehearsalTerms(True, 0), waits_until=until), now,
             now + timedelta(seconds=seconds), "test", "r", "0", "w",
-            waits_until=until,
         )
     )  # fmt: skip
     stream.control.create_spec(replace(stream.control.spec("d-0001"), deployment_id=rehearsal_id))
@@ -217,11 +216,18 @@ def test_a_script_that_hangs_in_its_rehearsal_is_ended_by_its_own_driver(tmp_pat
     assert (verdict.outcome, verdict.given_by) == ("deadline", "driver")
 
 
+def test_a_driver_that_is_ordered_to_read_runs_no_script(tmp_path: Path) -> None:
+    """It needs no record and no home; an order that is none is refused."""
+    ended = _run(tmp_path, script="print('ran')", deployment_id="r-0b8e3c525f0e-0001", reading={"verb": "state"})
+    assert (ended.returncode, ended.stdout) == (FAILED_STATUS, "")
+    assert "the driver's order to read state is malformed" in ended.stderr
+
+
 def test_a_rehearsal_that_nobody_recorded_is_refused(tmp_path: Path, stream: Deployments) -> None:
     """The script has not run."""
     ended = _run(tmp_path, deployment_id="r-0b8e3c525f0e-0001")
     assert (ended.returncode, ended.stdout) == (FAILED_STATUS, "")
-    assert "there is no record of this rehearsal" in ended.stderr
+    assert "there is no record of this scratch run" in ended.stderr
 
 
 SURROUNDINGS = """

@@ -32,9 +32,9 @@ from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.events import Claimed, Noted, QueryStarted, Started, Stopped
-from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for, upgrade_id_for
+from airflow_streamstate.protocol.ids import launch_key_for, scratch_id_for, upgrade_id_for
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.rehearsals import Handover, Rehearsal
+from airflow_streamstate.protocol.scratch import Handover, Rehearsal, ScratchRun
 from airflow_streamstate.protocol.settings import COMMAND_POLL_SECONDS_ON_S3, AgentSettings
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
@@ -53,7 +53,7 @@ from support.simulated_driver import (
 )
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 
-REHEARSAL = rehearsal_id_for("request", 1)
+REHEARSAL = scratch_id_for("request", 1)
 BROKEN = ScriptFailure("ValueError: no customers", "", 3)
 
 
@@ -105,14 +105,14 @@ class Wait:
             self.control or self.stream.control, self.stream.checkpoints, spec, 1, clock, lambda key: key,
             self.stream.said.append, self.in_background,
         )  # fmt: skip
-        rehearsal = Rehearsal(
-            STREAM, REHEARSAL, "d-0001", RehearsalTerms(True, self.batches, 1_000), clock.now(),
-            clock.now() + timedelta(seconds=50), "tests",
-            self.request_id,
-            "0" * 64, "w", waits_until=clock.now() + timedelta(seconds=self.waits_seconds),
+        until = clock.now() + timedelta(seconds=self.waits_seconds)
+        what = Rehearsal(RehearsalTerms(True, self.batches, 1_000), waits_until=until)
+        run = ScratchRun(
+            STREAM, REHEARSAL, "d-0001", what, clock.now(), clock.now() + timedelta(seconds=50), "tests",
+            self.request_id, "0" * 64, "w",
         )  # fmt: skip
         self.became: list[Supervisor] = []
-        self.driver = WaitingDriver(attempt, rehearsal, self.become, _end, self.bell)
+        self.driver = WaitingDriver(attempt, run, self.become, _end, self.bell)
         self.driver.session_started("4.2.0", "local-2", ["the script sets its own master"])
 
     def become(self, handover: Handover) -> Supervisor:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.controller.state_reader.readings import Readings
+from airflow_streamstate.controller.scratch.reading import Readings
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.export import ExportStateOperator
 from airflow_streamstate.operators.term_fields import rendered_terms

@@ -17,10 +17,11 @@ from airflow.providers.common.compat.sdk import (
     redact,
 )
 
-from airflow_streamstate.controller.rehearsal.rehearsals import Rehearsals
+from airflow_streamstate.controller.scratch.run import ScratchRuns
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
+from airflow_streamstate.protocol.scratch import Replay
 from airflow_streamstate.triggers.events import EventContent
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver
@@ -82,8 +83,8 @@ def test_a_change_that_fits_is_reported(running: NamedHome, context: MakeContext
     assert result["queries"][QUERY]["rehearsal"]["start"] == "restored"
     control = running.stream().control
     assert control.deployment_ids() == ["d-0001"]
-    assert control.rehearsal_ids() == [result["rehearsal_id"]]
-    rehearsal = control.rehearsal(result["rehearsal_id"])
+    assert control.scratch_ids() == [result["rehearsal_id"]]
+    rehearsal = control.scratch_run(result["rehearsal_id"])
     assert rehearsal is not None
     assert rehearsal.requested_by == "airflow dag.task manual__1"
     assert not list(running.base.rglob("launches/r-*"))
@@ -139,7 +140,7 @@ def test_a_hang_ends_at_its_time_and_leaves_nothing(
     running: NamedHome, context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver is killed, and the report says so (Law 6)."""
-    monkeypatch.setattr("airflow_streamstate.controller.scratch_driver.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_streamstate.controller.scratch.run.LATE_SECONDS", 0.5)
     task = plan(scripted_driver.script(tmp_path, "hangs"), deadline_seconds=1)
     with pytest.raises(AirflowException, match="not over at its deadline"):
         task.execute(context(xcom_push=Pushed().push))
@@ -153,7 +154,7 @@ def test_a_task_that_is_killed_ends_its_rehearsal(running: NamedHome, context: M
         task.execute(context())
     task.on_kill()
     control = running.stream().control
-    (rehearsal_id,) = control.rehearsal_ids()
+    (rehearsal_id,) = control.scratch_ids()
     assert control.verdict(rehearsal_id) is not None
     assert not list(running.base.rglob("launches/r-*"))
 
@@ -222,7 +223,7 @@ def test_replayed_batches_are_in_the_report(
     assert [(each["batch_id"], each["comparison"]["only_new"]) for each in batches] == [(3, 1), (4, 1)]
     assert [each["rows_out"] for each in result["replay"]["old"]["queries"][QUERY]["batches"]] == [34, 34]
     assert left_of_replays(with_batches, tmp_path) == []
-    assert len(with_batches.stream().control.rehearsal_ids()) == 3
+    assert len(with_batches.stream().control.scratch_ids()) == 3
 
 
 def test_rows_on_another_machine_are_made_again_on_this_one(
@@ -294,20 +295,20 @@ def test_a_task_that_is_killed_ends_its_replay(
     script = scripted_driver.script(tmp_path, "fits")
     task = plan(script, replay_batches=2)
     control = with_batches.stream().control
-    is_over = Rehearsals.is_over
+    is_over = ScratchRuns.is_over
 
-    def killed(rehearsals: Rehearsals, stream_id: str, rehearsal_id: str) -> bool:
-        rehearsal = control.rehearsal(rehearsal_id)
-        if rehearsal is not None and rehearsal.replay is not None:
+    def killed(runs: ScratchRuns, stream_id: str, run_id: str) -> bool:
+        run = control.scratch_run(run_id)
+        if run is not None and isinstance(run.what, Replay):
             task.on_kill()
-        return is_over(rehearsals, stream_id, rehearsal_id)
+        return is_over(runs, stream_id, run_id)
 
-    monkeypatch.setattr(Rehearsals, "is_over", killed)
+    monkeypatch.setattr(ScratchRuns, "is_over", killed)
     with pytest.raises(AirflowException, match="the task was ended"):
         task.execute(context())
-    replays = [each for each in map(control.rehearsal, control.rehearsal_ids()) if each is not None and each.replay]
-    assert len(replays) == 1
-    assert control.verdict(replays[0].rehearsal_id) is not None
+    runs = [run for run in map(control.scratch_run, control.scratch_ids()) if run is not None]
+    (replay,) = [run for run in runs if isinstance(run.what, Replay)]
+    assert control.verdict(replay.run_id) is not None
     assert left_of_replays(with_batches, tmp_path) == []
 
 

@@ -26,7 +26,7 @@ def test_a_driver_that_gives_no_answer_is_worth_another_try(
     with pytest.raises(AirflowException) as caught:
         deep(deadline_seconds="5" if how == "hangs" else "60").execute(context())
     assert not isinstance(caught.value, AirflowFailException)
-    assert shelf.control.reading_ids() == []
+    assert shelf.control.scratch_ids() == []
 
 
 def test_a_task_that_is_ended_leaves_its_reading(
@@ -45,7 +45,7 @@ def test_a_task_that_is_ended_leaves_its_reading(
     operator.__dict__["tell"] = tell
     with pytest.raises(AirflowException, match="the task was ended"):
         operator.execute(context())
-    assert shelf.control.reading_ids() == []
+    assert shelf.control.scratch_ids() == []
 
 
 def test_what_the_driver_is_given_may_come_from_parameters() -> None:

@@ -22,12 +22,13 @@ from airflow_streamstate.plan.report import (
     to_markdown,
     with_replay,
 )
-from airflow_streamstate.protocol.rehearsals import (
+from airflow_streamstate.protocol.scratch import (
     Rehearsal,
-    RehearsalVerdict,
     RehearsedQuery,
     ReplayedBatch,
     RowComparison,
+    ScratchRun,
+    ScratchVerdict,
 )
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 
@@ -43,11 +44,11 @@ def report(
 ) -> PlanReport:
     """Of a rehearsal in which each query was accepted, unless told otherwise."""
     asked = {name: facts.pop(name) for name in ("terms", "allow_new_queries") if name in facts}
-    rehearsal = Rehearsal(
+    run = ScratchRun(
         "orders",
         "r-0b8e3c525f0e-0001",
         "d-0003",
-        RehearsalTerms(),
+        Rehearsal(**asked),
         AT,
         AT + timedelta(seconds=300),
         "tests",
@@ -56,9 +57,9 @@ def report(
         "w",
     )  # fmt: skip
     found = dict.fromkeys(queries, ACCEPTED) if rehearsed is None else rehearsed
-    verdict = RehearsalVerdict("orders", "r-0b8e3c525f0e-0001", "done", found, "", 9.0, "driver", AT, "w")
+    verdict = ScratchVerdict("orders", "r-0b8e3c525f0e-0001", "done", found, "", 9.0, "driver", AT, "w")
     comparison = DeploymentComparison(gravest(each.verdict for each in queries.values()), queries)
-    return report_of(replace(rehearsal, **asked), replace(verdict, **facts), comparison)
+    return report_of(run, replace(verdict, **facts), comparison)
 
 
 @pytest.mark.parametrize(

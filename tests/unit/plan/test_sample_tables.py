@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.plan.replay_report import SampleTable, changed_rows, sample_tables
-from airflow_streamstate.protocol.rehearsals import ReplayedBatch, RowComparison
+from airflow_streamstate.protocol.scratch import ReplayedBatch, RowComparison
 
 CHANGED = '{"key":{"route":"JFK-LAX","hour":7},"old":{"delay":-95},"new":{"delay":null}}'
 

@@ -18,7 +18,7 @@ from airflow_streamstate.plan.replay_report import replay_report
 from airflow_streamstate.protocol.codec import DIGEST, Message, digest_of, from_json, refuse_unreadable
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.fields import Checked
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
+from airflow_streamstate.protocol.scratch import ScratchRun, ScratchVerdict
 from support.messages import KINDS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "messages"
@@ -73,8 +73,9 @@ def test_what_nobody_could_read_is_not_written() -> None:
 
 def test_a_verdict_of_a_replay_without_any_outcome_is_done() -> None:
     """It once ended the report by StopIteration."""
-    verdict = replace(from_json(raw_of("RehearsalVerdict"), key="v", expected=RehearsalVerdict), outcome="done")
-    report = replay_report(from_json(raw_of("Rehearsal"), key="r", expected=Rehearsal), {}, "/out", verdict)
+    verdict = replace(from_json(raw_of("ScratchVerdict"), key="v", expected=ScratchVerdict), outcome="done")
+    run = from_json(raw_of("ScratchRun-Replay"), key="r", expected=ScratchRun)
+    report = replay_report(replace(run, what=replace(run.replay, batches={})), verdict)
     assert report.outcome == "done"
 
 
@@ -83,7 +84,7 @@ CHECKED = (
     "snapshot_id",
     "rehearsal_id",
     "upgrade_id",
-    "reading_id",
+    "run_id",
     "query_name",
     "launch_key",
     "attempt",

@@ -13,19 +13,24 @@ from typing import get_args
 import pytest
 
 from airflow_streamstate.protocol.codec import Message, from_bytes, to_bytes
+from airflow_streamstate.protocol.scratch import ScratchRun
 from airflow_streamstate.protocol.upgrades import Decision, UpgradeStep
-from support.examples import DECISIONS, EXAMPLES, example
+from support.examples import DECISIONS, EXAMPLES, RUNS, example
 from support.messages import KINDS
 
 FOLDER = Path(__file__).parents[2] / "golden" / "messages"
 STEP = example(UpgradeStep)
 assert isinstance(STEP, UpgradeStep)
 STEPS = [replace(STEP, decision=decision) for decision in DECISIONS]
-ALL = (*EXAMPLES, *STEPS)
+ALL = (*EXAMPLES, *STEPS, *RUNS)
 
 
 def golden_of(value: Message) -> Path:
-    more = f"-{type(value.decision).__name__}" if isinstance(value, UpgradeStep) and value is not STEP else ""
+    more = ""
+    if isinstance(value, ScratchRun):
+        more = f"-{type(value.what).__name__}"
+    elif isinstance(value, UpgradeStep) and value is not STEP:
+        more = f"-{type(value.decision).__name__}"
     return FOLDER / f"{value.kind}{more}.json"
 
 

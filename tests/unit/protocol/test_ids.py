@@ -19,16 +19,14 @@ from airflow_streamstate.protocol.ids import (
     deployment_id_for,
     encode_query_name,
     fencing_token_of,
-    is_reading_id,
-    is_rehearsal_id,
+    is_scratch_id,
     is_snapshot_by_command,
     is_snapshot_of,
     is_upgrade_id,
     launch_key_for,
     periodic_snapshot_id_for,
-    reading_id_for,
-    rehearsal_id_for,
     rehearsal_id_in,
+    scratch_id_for,
     snapshot_id_for,
     snapshot_number_of,
     upgrade_id_for,
@@ -162,11 +160,11 @@ def test_what_is_no_launch_key_is_refused(key: str) -> None:
 
 
 @given(st.text(max_size=63), st.integers(1, 9999))
-def test_a_rehearsal_is_named_after_its_request(request_id: str, number: int) -> None:
-    """The same request and number is the same rehearsal; its id and its launch key are ids (Law 2)."""
-    rehearsal_id = rehearsal_id_for(request_id, number)
-    assert rehearsal_id == rehearsal_id_for(request_id, number)
-    assert is_rehearsal_id(check_id(rehearsal_id, "rehearsal id"))
+def test_a_scratch_run_is_named_after_its_request(request_id: str, number: int) -> None:
+    """The same request and number is the same run; its id and its launch key are ids (Law 2)."""
+    rehearsal_id = scratch_id_for(request_id, number)
+    assert rehearsal_id == scratch_id_for(request_id, number)
+    assert is_scratch_id(check_id(rehearsal_id, "rehearsal id"))
     assert attempt_of(launch_key_for(rehearsal_id, 1)) == 1
     assert rehearsal_id_in(launch_key_for(rehearsal_id, 1)) == rehearsal_id
     assert rehearsal_id_in(launch_key_for("d-0001", number)) is None
@@ -175,26 +173,16 @@ def test_a_rehearsal_is_named_after_its_request(request_id: str, number: int) ->
 @pytest.mark.parametrize(
     "value", ["d-0001", "d-0001-live-000001", "r-1", "r-0b8e3c525f0e", "r-0b8e3c525f0e-0001-x", ""]
 )
-def test_what_is_no_rehearsal(value: str) -> None:
+def test_what_is_no_scratch_run(value: str) -> None:
     """Deployments and snapshots are never taken for one, and so keep their places."""
-    assert not is_rehearsal_id(value)
-
-
-def test_a_reading_is_named_after_the_request_that_asked_for_it() -> None:
-    """The same request is the same reading (Law 2); its driver has a launch key as any other."""
-    reading_id = reading_id_for("r-1")
-    assert reading_id == reading_id_for("r-1") != reading_id_for("r-2")
-    assert is_reading_id(check_id(reading_id, "reading id"))
-    assert attempt_of(launch_key_for(reading_id, 1)) == 1
-    others = [deployment_id_for(1), rehearsal_id_for("r-1", 1), upgrade_id_for("r-1"), "reading-", f"{reading_id}-1"]
-    assert [known for known in others if is_reading_id(known)] == []
+    assert not is_scratch_id(value)
 
 
 def test_an_upgrade_is_named_after_the_request_that_asked_for_it() -> None:
     """The same request is the same upgrade (Law 2), and nothing else has such a name."""
     assert upgrade_id_for("r-1") == upgrade_id_for("r-1") != upgrade_id_for("r-2")
     assert is_upgrade_id(check_id(upgrade_id_for("r" * 63), "upgrade id"))
-    others = [deployment_id_for(1), rehearsal_id_for("r-1", 1), f"{upgrade_id_for('r-1')}-1", "u-", "u-0b8e3c525f0G"]
+    others = [deployment_id_for(1), scratch_id_for("r-1", 1), f"{upgrade_id_for('r-1')}-1", "u-", "u-0b8e3c525f0G"]
     assert [known for known in others if is_upgrade_id(known)] == []
 
 

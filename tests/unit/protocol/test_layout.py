@@ -124,17 +124,11 @@ def test_the_layout_is_as_documented() -> None:
     ("own", "builders"),
     [
         (
-            "readings/reading-0b8e3c525f0e",
+            "scratch/r-0b8e3c525f0e-0001",
             {
-                "reading.json": layout.reading_key,
+                "run.json": layout.scratch_run_key,
                 "forks/s-1/q": lambda stream, own: layout.reading_fork_folder(stream, own, "s-1", "q"),
                 "launches/k": lambda stream, own: layout.launch_folder(stream, own, "k"),
-            },
-        ),
-        (
-            "rehearsals/r-0b8e3c525f0e-0001",
-            {
-                "rehearsal.json": layout.rehearsal_key,
                 "verdict.json": layout.verdict_key,
                 "waiting.json": layout.waiting_key,
                 "handover.json": layout.handover_key,

@@ -7,15 +7,15 @@ import inspect
 import pytest
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.ids import reading_id_for, rehearsal_id_for, upgrade_id_for
+from airflow_streamstate.protocol.ids import scratch_id_for, upgrade_id_for
 from airflow_streamstate.protocol.signed_keys import BY_CONTROLLERS, BY_DRIVERS, driver_may_write, signed_kind
 from support.examples import EXAMPLES
 
 RUNS = {
     "deployment_id": "d-0001",
-    "rehearsal_id": rehearsal_id_for("r", 1),
+    "rehearsal_id": scratch_id_for("r", 1),
+    "run_id": scratch_id_for("r", 1),
     "upgrade_id": upgrade_id_for("r"),
-    "reading_id": reading_id_for("r"),
 }
 VALUES = {
     "stream_id": "orders", "request_id": "r-1", "sha256": "ab" * 32, "name": "job.py", "attempt": 1, "number": 7,
@@ -25,8 +25,8 @@ VALUES = {
 }  # fmt: skip
 SIGNED = {
     "home_key", "register_key", "alerts_key", "adoption_key", "idempotency_key", "spec_key", "launch_record_key",
-    "rehearsal_key", "handover_key", "upgrade_key", "upgrade_step_key", "upgrade_lease_key", "approval_key",
-    "cancellation_key", "reading_key", "found_module_key", "claimed_place_key",
+    "scratch_run_key", "handover_key", "upgrade_key", "upgrade_step_key", "upgrade_lease_key", "approval_key",
+    "cancellation_key", "found_module_key", "claimed_place_key",
 }  # fmt: skip
 
 
@@ -52,8 +52,8 @@ def test_each_key_of_the_layout_is_signed_or_a_drivers(name: str, key: str) -> N
 
 
 @pytest.mark.parametrize("run", RUNS.values())
-def test_the_keys_of_rehearsals_upgrades_and_readings_are_covered(run: str) -> None:
-    """They have the keys of a deployment in folders of their own."""
+def test_the_keys_of_scratch_runs_and_upgrades_are_covered(run: str) -> None:
+    """They have the keys of a deployment in separate folders."""
     assert signed_kind(layout.spec_key("orders", run)) == "DeploymentSpec"
     if run.startswith(("d-", "r-")):
         assert signed_kind(layout.launch_record_key("orders", run, "k")) == "LaunchRecord"

@@ -30,8 +30,8 @@ from airflow_streamstate.launch.own_files import MOST_BYTES
 from airflow_streamstate.page.stream import Asked, log_part
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
-from airflow_streamstate.protocol.ids import launch_key_for, rehearsal_id_for
-from airflow_streamstate.protocol.rehearsals import Rehearsal
+from airflow_streamstate.protocol.ids import launch_key_for, scratch_id_for
+from airflow_streamstate.protocol.scratch import Rehearsal, ScratchRun
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 from support.recorded_specs import with_version
@@ -276,7 +276,7 @@ def test_a_log_without_end_is_read_up_to_a_limit(tmp_path: Path) -> None:
 def test_a_forged_rehearsal_copies_no_file_into_the_home(attacked: Attacked) -> None:
     """A rehearsal that was never launched, with a record that names a file of the watcher, gets a verdict without."""
     stage, control = attacked.stage, attacked.stage.control
-    rehearsal_id = rehearsal_id_for("forged", 1)
+    rehearsal_id = scratch_id_for("forged", 1)
     now = stage.clock.now()
     spec = replace(control.spec("d-0001"), deployment_id=rehearsal_id)
     control.create_spec(spec)
@@ -298,14 +298,14 @@ def test_a_forged_rehearsal_copies_no_file_into_the_home(attacked: Attacked) -> 
         )
     )
     control.cells.create(
-        layout.rehearsal_key(STREAM, rehearsal_id),
-        Rehearsal(
+        layout.scratch_run_key(STREAM, rehearsal_id),
+        ScratchRun(
             stream_id=STREAM,
-            rehearsal_id=rehearsal_id,
+            run_id=rehearsal_id,
             deployment_id="d-0001",
             request_id="forged",
             request_digest="0" * 64,
-            terms=RehearsalTerms(rehearse=False),
+            what=Rehearsal(RehearsalTerms(rehearse=False)),
             deadline_at=now + timedelta(seconds=100),
             created_at=now,
             requested_by="driver",

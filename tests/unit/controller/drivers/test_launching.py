@@ -17,13 +17,15 @@ from airflow_streamstate.controller.drivers.places import DriverPlaces
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import deploy_request
-from airflow_streamstate.controller.state_reader.readings import ReadingRequest, reader_spec
+from airflow_streamstate.controller.scratch.reading import reader_spec
+from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
 from airflow_streamstate.driver.config import DriverConfig
 from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.master import own_disk_note
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed
+from airflow_streamstate.protocol.scratch import Reading, ScratchRun
 from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.protocol.terms.order import SkipTerms
 from airflow_streamstate.protocol.terms.version import LauncherChoice
@@ -388,8 +390,10 @@ def test_a_python_environment_travels_from_the_home(stage: Stage) -> None:
 def test_a_driver_that_reads_state_has_the_jars_of_its_deployment(stage: Stage) -> None:
     """State may need their classes; the script is not run, and not brought."""
     stage.deploy(jars=(str(stage.script("classes", "x.jar")),))
-    spec = reader_spec(stage.spec(), ReadingRequest(stream_id=STREAM), "q-000000000001")
-    Drivers(stage.home, stage.launchers, stage.clock).launch_reader(spec, {})
-    (request,) = [one for key, one in stage.launcher.requests.items() if key.startswith("q-")]
+    what, now = Reading(("d-0001-stopped-000001",)), stage.clock.now()
+    run = ScratchRun(STREAM, "r-000000000000-0001", "d-0001", what, now, now, "tests", "request", "", "w")
+    spec = reader_spec(stage.spec(), ReadingRequest(stream_id=STREAM), run)
+    Drivers(stage.home, stage.launchers, stage.clock).launch(stage.control, spec, 1, {})
+    (request,) = [one for key, one in stage.launcher.requests.items() if key.startswith("r-")]
     assert [Path(jar).read_text() for jar in request.jars] == ["classes"]
     assert Path(request.application).read_text() == "# reads state\n"

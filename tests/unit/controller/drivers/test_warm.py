@@ -20,7 +20,7 @@ from support.sim_stage import STREAM, Stage
 from support.warm import WarmStage
 
 COLD = "launch d-0002-a0001"
-KEPT = {"rehearsal.json", "verdict.json", "waiting.json", "handover.json", "launches"}
+KEPT = {"run.json", "verdict.json", "waiting.json", "handover.json", "launches"}
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.ids import deployment_id_for, launch_key_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import RequestRecord, StateRewrite
-from airflow_streamstate.protocol.rehearsals import Handover
+from airflow_streamstate.protocol.scratch import Handover
 from airflow_streamstate.protocol.terms.version import Artifact, LauncherChoice, Version
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
 from airflow_streamstate.store.local import LocalStore
@@ -347,7 +347,7 @@ def test_a_rehearsal_goes_with_the_deployment_that_its_driver_became(many: Stage
     for is_dry in (True, False):
         found = remove(many, GOOD, is_dry=is_dry)
         assert [one for one in found if one.what == "rehearsal"] == [Leftover("rehearsal", gone, why)]
-        assert many.control.rehearsal_ids() == [damaged, *([gone] if is_dry else []), kept, alone]
+        assert many.control.scratch_ids() == [damaged, *([gone] if is_dry else []), kept, alone]
     folder = layout.deployment_folder(STREAM, gone)
     assert not list(many.store.list_objects(f"{folder}/"))
     assert not many.home.launch_path(folder).exists()

@@ -14,7 +14,7 @@ from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for, fe
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.register import Intent, StreamRegister
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict, Waiting
+from airflow_streamstate.protocol.scratch import ScratchRun, ScratchVerdict, Waiting
 from airflow_streamstate.protocol.upgrades import (
     Decision,
     NewDeployed,
@@ -222,27 +222,27 @@ def test_what_a_rehearsal_starts_from_is_needed_until_it_is_over(
     control: StreamControl, has_verdict: bool, waits: bool, is_needed: bool
 ) -> None:
     """And as long as its driver waits to be handed the stream."""
-    rehearsal, verdict, waiting = example(Rehearsal), example(RehearsalVerdict), example(Waiting)
-    assert isinstance(rehearsal, Rehearsal)
-    assert isinstance(verdict, RehearsalVerdict)
+    run, verdict, waiting = example(ScratchRun), example(ScratchVerdict), example(Waiting)
+    assert isinstance(run, ScratchRun)
+    assert isinstance(verdict, ScratchVerdict)
     assert isinstance(waiting, Waiting)
-    control.create_rehearsal(rehearsal)
-    begin(control, rehearsal.rehearsal_id, stopped(1), "d-0001")
+    control.create_scratch_run(run)
+    begin(control, run.run_id, stopped(1), "d-0001")
     if has_verdict:
         control.create_verdict(verdict)
     if waits:
         control.create_waiting(waiting)
-    why = f"rehearsal {rehearsal.rehearsal_id} starts from it"
+    why = f"rehearsal {run.run_id} starts from it"
     assert needs(control).snapshots.get(stopped(1)) == (why if is_needed else None)
 
 
 def test_a_rehearsal_that_cannot_be_read_hides_no_other(control: StreamControl) -> None:
     """Its driver has a lease of its own."""
-    rehearsal = example(Rehearsal)
-    assert isinstance(rehearsal, Rehearsal)
+    run = example(ScratchRun)
+    assert isinstance(run, ScratchRun)
     damaged, whole = "r-0b8e3c525f0e-0001", "r-0b8e3c525f0e-0002"
     for rehearsal_id in (damaged, whole):
-        control.create_rehearsal(replace(rehearsal, rehearsal_id=rehearsal_id))
+        control.create_scratch_run(replace(run, run_id=rehearsal_id))
         begin(control, rehearsal_id, stopped(1), "d-0001")
     control.home.put(layout.verdict_key(STREAM, damaged), b"{")
     assert needs(control).snapshots[stopped(1)] == f"rehearsal {whole} starts from it"

@@ -30,10 +30,10 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import SnapshotReady
 from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
-from airflow_streamstate.protocol.ids import deployment_id_for, reading_id_for
-from airflow_streamstate.protocol.readings import StateReading
+from airflow_streamstate.protocol.ids import deployment_id_for, scratch_id_for
 from airflow_streamstate.protocol.register import Intent
 from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy
+from airflow_streamstate.protocol.scratch import Reading, ScratchRun
 from airflow_streamstate.protocol.terms.upgrade import RollbackTerms
 from airflow_streamstate.snapshot.deletion import PARTIAL_SECONDS, Removed, Remover
 from airflow_streamstate.snapshot.leases import leased
@@ -117,9 +117,8 @@ def test_a_foreign_folder_is_left_alone_and_stops_nothing(stage: Stage) -> None:
             "snapshots/.Trash",
             "deployments/d-0001.bak",
             "deployments/x",
-            "rehearsals/r_old",
+            "scratch/r_old",
             "upgrades/u.bak",
-            "readings/old one",
         )
     ]
     for key in strays:
@@ -153,16 +152,15 @@ def test_what_killed_processes_left_goes(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"half")
         os.utime(path, (0, 0))
-    reading_id, now = reading_id_for("r"), stage.clock.now()
-    reading = StateReading(STREAM, reading_id, ("d-0001-live-000001",), now, now, "ada", "w")
-    stage.control.create_reading(reading)
-    data.put(f"{layout.reading_fork_folder(STREAM, reading_id, 'd-0001-live-000001', 'counts')}/metadata", b"{}")
+    run_id, now, what = scratch_id_for("r", 1), stage.clock.now(), Reading(("d-0001-live-000001",))
+    stage.control.create_scratch_run(ScratchRun(STREAM, run_id, "d-0001", what, now, now, "ada", "r", "", "w"))
+    data.put(f"{layout.reading_fork_folder(STREAM, run_id, 'd-0001-live-000001', 'counts')}/metadata", b"{}")
     stage.clock.sleep(2 * STALE_SECONDS)
     assert prune(stage, is_dry=True).temporaries == 2
-    assert stage.control.reading_ids() == [reading_id]
+    assert stage.control.scratch_ids() == [run_id]
     assert prune(stage).temporaries == 2
-    assert stage.control.reading_ids() == []
-    assert not list(data.list_objects(f"{layout.readings_folder(STREAM)}/"))
+    assert stage.control.scratch_ids() == []
+    assert not list(data.list_objects(f"{layout.scratch_folder(STREAM)}/"))
 
 
 def test_an_incomplete_upload_goes_a_week_after_it_was_begun(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
-from airflow_streamstate.protocol.rehearsals import Rehearsal
 from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.scratch import ScratchRun
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore
@@ -325,11 +325,11 @@ def test_a_stream_whose_records_cannot_be_read_is_not_removed_unseen(stage: Stag
 def test_a_rehearsal_of_a_deleted_stream_is_ended(stage: Stage) -> None:
     """Its driver would try a version of what is no more."""
     ended(stage)
-    rehearsal = example(Rehearsal)
-    assert isinstance(rehearsal, Rehearsal)
-    key = launch_key_for(rehearsal.rehearsal_id, 1)
-    stage.control.create_rehearsal(rehearsal)
-    stage.control.create_spec(replace(stage.spec(), deployment_id=rehearsal.rehearsal_id))
+    run = example(ScratchRun)
+    assert isinstance(run, ScratchRun)
+    key = launch_key_for(run.run_id, 1)
+    stage.control.create_scratch_run(run)
+    stage.control.create_spec(replace(stage.spec(), deployment_id=run.run_id))
     stage.launcher.states[key] = "running"
     retire(stage, deletes=True)
     assert f"kill {key}" in stage.launcher.calls

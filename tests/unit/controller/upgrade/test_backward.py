@@ -60,7 +60,7 @@ def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeSta
     if way == "undo":
         view = upgraded.rehearsed(view, refused=True)
     assert (view.state.phase, orders(upgraded)) == ("trying", 0)
-    rehearsal_id = upgraded.rehearsal(view).rehearsal_id
+    rehearsal_id = upgraded.rehearsal(view).run_id
     start = upgraded.stage.control.spec(rehearsal_id).start
     assert start.snapshot_id == (rehearsal_id if way == "forward" else "d-0001-stopped-000001")
     assert runs_the_old_code(upgraded, rehearsal_id)
@@ -97,7 +97,7 @@ def with_a_driver_for_the_way_back(upgraded: UpgradeStage) -> tuple[UpgradeView,
 
 def fails_warm(upgraded: UpgradeStage, view: UpgradeView) -> None:
     """The new version fails, in the driver that had waited."""
-    upgraded.stage.launcher.states[launch_key_for(upgraded.rehearsal(view).rehearsal_id, 1)] = "exited"
+    upgraded.stage.launcher.states[launch_key_for(upgraded.rehearsal(view).run_id, 1)] = "exited"
     upgraded.fails()
 
 
@@ -114,11 +114,11 @@ def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
         upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
         upgraded.advance(view)
         upgraded.stops("d-0002")
-    rehearsals = len(upgraded.stage.control.rehearsal_ids())
+    rehearsals = len(upgraded.stage.control.scratch_ids())
     view = upgraded.advance(view)
     assert (view.state.phase, view.state.way, view.to_json()["driver"]) == ("returned", "handover", "waits")
     assert upgraded.is_warm("d-0003", standby_id)
-    assert len(upgraded.stage.control.rehearsal_ids()) == rehearsals
+    assert len(upgraded.stage.control.scratch_ids()) == rehearsals
     upgraded.new_runs(5, "d-0003")
     view = upgraded.advance(view)
     assert view.outcome == "given_up"
@@ -242,7 +242,7 @@ def test_where_no_old_driver_waits_the_way_back_is_cold_and_says_why(
     view = given_up_alive(upgraded, 3)
     assert (view.state.phase, view.state.way) == ("trying", "handover")
     if strike == "no room":
-        upgraded.stage.launcher.states[f"{upgraded.rehearsal(view).rehearsal_id}-a0001"] = "exited"
+        upgraded.stage.launcher.states[f"{upgraded.rehearsal(view).run_id}-a0001"] = "exited"
     elif strike == "never there":
         upgraded.stage.clock.advance(1_000.0)
     elif strike == "not accepted":
@@ -277,7 +277,7 @@ def test_a_driver_that_waits_for_a_way_that_is_not_taken_is_ended(upgraded: Upgr
     """The bad version ran a batch while it was being ended: the old code is rehearsed on that, and the driver that
     waited for the handover makes room first."""
     view = given_up_alive(upgraded, 3)
-    waiting = upgraded.rehearsal(view).rehearsal_id
+    waiting = upgraded.rehearsal(view).run_id
     view = upgraded.rehearsed(view, waits=True)
     assert view.state.phase == "returning"
     upgraded.stage.run_batches(5, deployment_id="d-0002")
@@ -287,7 +287,7 @@ def test_a_driver_that_waits_for_a_way_that_is_not_taken_is_ended(upgraded: Upgr
     assert upgraded.stage.launcher.states[f"{waiting}-a0001"] == "gone"
     view = upgraded.rehearsed(view, waits=True)
     assert (view.state.phase, view.state.way) == ("returned", "forward")
-    assert upgraded.is_warm("d-0003", upgraded.rehearsal(view).rehearsal_id)
+    assert upgraded.is_warm("d-0003", upgraded.rehearsal(view).run_id)
 
 
 @pytest.mark.parametrize("last", [3, 5])
@@ -400,12 +400,12 @@ def test_a_batch_that_runs_while_the_old_driver_comes_up_turns_the_handover_into
     upgraded.sink = FILES
     view = given_up_alive(upgraded, 3)
     assert (view.state.phase, view.state.way) == ("trying", "handover")
-    first_id = upgraded.rehearsal(view).rehearsal_id
+    first_id = upgraded.rehearsal(view).run_id
     upgraded.new_runs(5)
     view = upgraded.rehearsed(view, waits=True) if waits else upgraded.advance(view)
     assert (view.state.phase, view.state.is_way_decided, orders(upgraded)) == ("trying", False, 0)
     assert upgraded.stage.launcher.states[launch_key_for(first_id, 1)] == "gone"
-    assert upgraded.rehearsal(view).rehearsal_id != first_id
+    assert upgraded.rehearsal(view).run_id != first_id
     assert upgraded.stage.controller.status(STREAM).state == "running"
     view = upgraded.rehearsed(view, waits=True)
     assert (view.state.phase, view.state.way, view.to_json()["driver"]) == ("returning", "forward", "waits")

@@ -20,7 +20,7 @@ from airflow_streamstate.controller.upgrade.deciding import (
 )
 from airflow_streamstate.plan.codes import difference
 from airflow_streamstate.plan.report import PlanReport, QueryReport
-from airflow_streamstate.protocol.rehearsals import RehearsedQuery
+from airflow_streamstate.protocol.scratch import RehearsedQuery
 from airflow_streamstate.protocol.upgrades import Upgrade, UpgradeMode
 from support.asked_upgrades import of_kind, with_terms
 from support.built_plans import operator, plan, processor

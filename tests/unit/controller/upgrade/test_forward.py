@@ -15,7 +15,7 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError, Unava
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Rejected
 from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
-from airflow_streamstate.protocol.rehearsals import RehearsedQuery
+from airflow_streamstate.protocol.scratch import RehearsedQuery
 from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
@@ -67,7 +67,7 @@ def test_a_version_that_the_rehearsal_refuses_changes_nothing(
     before = upgraded.outside()
     view = upgraded.begin()
     upgraded.advance(view)
-    rehearsal = upgraded.rehearsal(view)
+    rehearsal = upgraded.rehearsal(view).rehearsal
     assert (rehearsal.seeds, set(rehearsal.refuses)) == ("never", {"hazardous", "needs-drain"})
     view = upgraded.rehearsed(view, *names, **facts)
     assert (view.outcome, upgraded.held_by(), upgraded.outside()) == ("refused", None, before)
@@ -79,7 +79,7 @@ def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed
     """Spark refuses the old state, and takes what a drain would leave: that driver waits, and the journal says so."""
     view = upgraded.begin(allow_drain=True, warm=True)
     upgraded.advance(view)
-    rehearsal = upgraded.rehearsal(view)
+    rehearsal = upgraded.rehearsal(view).rehearsal
     assert (rehearsal.seeds, rehearsal.refuses) == ("if_needed", ("hazardous",))
     view = upgraded.rehearsed(view, refused=True, seeded=SEEDED, waits=True)
     assert (view.state.phase, view.state.mode) == ("stopping", "drain")
@@ -88,7 +88,7 @@ def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed
     view = upgraded.advance(view)
     start = upgraded.stage.spec("d-0002").start
     assert (view.state.phase, start.mode, start.snapshot_id) == ("started", "seed", "d-0001-drained-000001")
-    assert upgraded.is_warm("d-0002", rehearsal.rehearsal_id)
+    assert upgraded.is_warm("d-0002", upgraded.rehearsal(view).run_id)
     assert upgraded.texts(view) == ["the new driver waits"]
     assert view.to_json()["driver"] == "waits"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.rehearsals import RehearsedQuery
+from airflow_streamstate.protocol.scratch import RehearsedQuery
 from support.rehearsal_stage import REHEARSAL, Stage
 from support.simulated_connector import install_connector
 from support.simulated_driver import STREAM, make_plan, waiting_script

@@ -17,7 +17,7 @@ from airflow_streamstate.plan.recorded import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Drained
-from airflow_streamstate.protocol.rehearsals import RehearsedQuery, SeedTrial
+from airflow_streamstate.protocol.scratch import RehearsedQuery, SeedTrial
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.rehearsal_stage import REHEARSAL, SECRET, Stage
 from support.simulated_driver import STREAM, make_plan, never_do, waiting_script
@@ -386,7 +386,7 @@ def test_what_was_tried_as_after_a_drain_can_be_warmed_on_its_seed(stage: Stage,
     assert rehearsing.script_ended(None) == 0
     assert stage.verdict.is_accepted_as_seed
     for attempt, version, times in ((first, bad, 0), (rehearsing.attempt, plan, WARM_BATCHES)):
-        warm_with_rows(attempt, "counts", stage.startable(version), rehearsing._rehearsal)
+        warm_with_rows(attempt, "counts", stage.startable(version), rehearsing._scratch)
         assert stage.stream.said[-1] == f"query counts: its newest batch ran {times} times, into nothing"
 
 

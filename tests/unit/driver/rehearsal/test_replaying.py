@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.rehearsals import RehearsedQuery, ReplayTerms, RowComparison, StateComparison
+from airflow_streamstate.protocol.scratch import RehearsedQuery, Replay, RowComparison, StateComparison
 from support.rehearsal_stage import REHEARSAL, Stage
 from support.simulated_driver import STREAM, make_plan
 from support.simulated_query import SimulatedPlan
@@ -138,7 +138,7 @@ def test_batches_that_have_run_are_told_where_the_deadline_passes_in_a_compariso
     last, out = stage.last_batch_id, str(tmp_path / "old")
     stage.replayed(plan, {"counts": (last - 1, last)}, out, "counts")
     stage.forget()
-    terms = ReplayTerms({"counts": (last - 1, last)}, str(tmp_path / "new"), out)
+    terms = Replay({"counts": (last - 1, last)}, str(tmp_path / "new"), out)
     rehearsing = stage.rehearsing(None, replay=terms)
 
     def late(old_folder: str) -> None:
@@ -155,7 +155,7 @@ def test_batches_that_have_run_are_told_where_the_deadline_passes_in_a_compariso
 def test_a_function_is_called_only_where_there_is_one(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
     """A query with another sink says so."""
     stage.stopped(plan)
-    terms = ReplayTerms({"counts": (stage.last_batch_id,)}, str(tmp_path), calls_foreach_batch=True)
+    terms = Replay({"counts": (stage.last_batch_id,)}, str(tmp_path), calls_foreach_batch=True)
     stage.rehearsed(plan, None, "counts", replay=terms)
     (note,) = stage.verdict.queries["counts"].notes
     assert note.startswith("it has no foreachBatch to call: its sink is ")
@@ -174,7 +174,7 @@ def test_a_function_that_fails_is_looked_into_while_its_rows_are_there(
             raise ValueError("no room")
 
     last = stage.last_batch_id
-    terms = ReplayTerms({"counts": (last - 1, last)}, str(tmp_path), calls_foreach_batch=True)
+    terms = Replay({"counts": (last - 1, last)}, str(tmp_path), calls_foreach_batch=True)
     stage.rehearsed(replace(plan, foreach_batch=keep), None, "counts", replay=terms)
     found = stage.verdict.queries["counts"]
     first, second = found.replayed

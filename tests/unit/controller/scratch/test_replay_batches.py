@@ -9,7 +9,7 @@ import pytest
 from airflow_streamstate.checkpoint.barrier import put_fence
 from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.controller.rehearsal.replay_choice import (
+from airflow_streamstate.controller.scratch.replay_batches import (
     batch_chosen,
     check_out,
     chosen_queries,

@@ -12,14 +12,13 @@ import pytest
 from airflow_streamstate.checkpoint.log import delete_with_crc
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.rehearsal.rehearsals import (
-    KEPT_REPORTS,
+from airflow_streamstate.controller.request.requests import change_request
+from airflow_streamstate.controller.scratch.rehearsal import (
     Rehearsals,
     RehearsalView,
     start_of,
 )
-from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
+from airflow_streamstate.controller.scratch.run import KEPT_REPORTS, LATE_SECONDS
 from airflow_streamstate.errors import (
     ConflictError,
     IncompatibleUpgradeError,
@@ -32,7 +31,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained, Failed, QueryFailed, Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchVerdict
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from support.checkpoints import plan_batch
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
@@ -67,8 +66,8 @@ class Rehearsed:
         }  # fmt: skip
         clock = self.stage.clock
         self.stage.control.create_verdict(
-            RehearsalVerdict(
-                stream_id=STREAM, rehearsal_id=view.rehearsal_id, seconds=1.0, given_by="driver",
+            ScratchVerdict(
+                stream_id=STREAM, run_id=view.rehearsal_id, seconds=1.0, given_by="driver",
                 given_at=clock.now(), write_id=clock.new_uuid(), **values,
             )
         )  # fmt: skip
@@ -84,7 +83,7 @@ class Rehearsed:
         """Everything of the stream, but rehearsals and pinned files."""
         found = {}
         for info in self.stage.store.list_objects(f"{STREAM}/"):
-            if not info.key.startswith((f"{STREAM}/rehearsals/", f"{STREAM}/artifacts/")):
+            if not info.key.startswith((f"{STREAM}/scratch/", f"{STREAM}/artifacts/")):
                 found[info.key] = self.stage.store.get(info.key).body  # type: ignore[union-attr]
         return found
 
@@ -101,10 +100,10 @@ def test_a_rehearsal_of_a_running_stream_forks_its_position_and_touches_nothing(
     view = rehearsed.begin(conf={"spark.b": "2"})
     assert rehearsed.outside() == before
     control = rehearsed.stage.control
-    rehearsal, spec = control.rehearsal(view.rehearsal_id), control.spec(view.rehearsal_id)
-    assert rehearsal is not None
-    assert (rehearsal.deployment_id, rehearsal.terms.rehearse) == ("d-0001", True)
-    assert rehearsal.deadline_at - rehearsal.created_at == timedelta(seconds=100)
+    run, spec = control.scratch_run(view.rehearsal_id), control.spec(view.rehearsal_id)
+    assert run is not None
+    assert (run.deployment_id, run.rehearsal.terms.rehearse) == ("d-0001", True)
+    assert run.deadline_at - run.created_at == timedelta(seconds=100)
     assert (spec.start.mode, spec.start.snapshot_id) == ("restore", view.rehearsal_id)
     manifest = control.need_manifest(view.rehearsal_id)
     assert manifest.queries["counts"].position.batch_id == 3
@@ -112,7 +111,7 @@ def test_a_rehearsal_of_a_running_stream_forks_its_position_and_touches_nothing(
     assert request.driver_config["deployment_id"] == view.rehearsal_id
     assert request.conf == {"spark.a": "1", "spark.b": "2"}
     assert request.application.endswith("/v2.py")
-    assert f"/rehearsals/{view.rehearsal_id}/" in request.folder
+    assert f"/scratch/{view.rehearsal_id}/" in request.folder
     assert rehearsed.rehearsals.is_over(STREAM, view.rehearsal_id) is False
 
 
@@ -155,7 +154,7 @@ def test_what_it_made_is_removed_and_the_report_is_kept(rehearsed: Rehearsed) ->
     for _ in range(2):
         _, verdict = rehearsed.rehearsals.conclude(STREAM, view.rehearsal_id)
         assert verdict.outcome == "done"
-        assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
+        assert rehearsed.names(view) == {"run.json", "verdict.json"}
     folder = rehearsed.stage.home.launch_path(layout.deployment_folder(STREAM, view.rehearsal_id))
     assert not folder.exists()
 
@@ -177,7 +176,7 @@ def test_a_snapshot_that_is_gone_is_told_and_nothing_is_left(rehearsed: Rehearse
     rehearsed.stage.store.delete(layout.manifest_key(STREAM, str(event.snapshot_id)))
     with pytest.raises(SnapshotNotFoundError):
         rehearsed.begin()
-    assert rehearsed.stage.control.rehearsal_ids() == []
+    assert rehearsed.stage.control.scratch_ids() == []
 
 
 def test_state_that_a_drain_left_refuses_the_change_as_a_deploy_would(rehearsed: Rehearsed) -> None:
@@ -190,7 +189,7 @@ def test_state_that_a_drain_left_refuses_the_change_as_a_deploy_would(rehearsed:
     stage.end()
     with pytest.raises(IncompatibleUpgradeError, match="could not flush"):
         rehearsed.begin()
-    assert stage.control.rehearsal_ids() == []
+    assert stage.control.scratch_ids() == []
     assert rehearsed.begin(allow_state_loss=True).start.mode == "seed"
 
 
@@ -231,7 +230,7 @@ def test_a_begin_that_was_cut_short_is_gone_on_with(rehearsed: Rehearsed) -> Non
     rehearsed.stage.launcher.refusal = UnavailableError("the disk is full")
     with pytest.raises(UnavailableError):
         rehearsed.begin()
-    (rehearsal_id,) = rehearsed.stage.control.rehearsal_ids()
+    (rehearsal_id,) = rehearsed.stage.control.scratch_ids()
     assert rehearsed.begin().rehearsal_id == rehearsal_id
 
 
@@ -242,7 +241,7 @@ def test_what_cannot_be_launched_leaves_nothing(rehearsed: Rehearsed) -> None:
         rehearsed.begin()
     with pytest.raises(InvalidRequestError, match="cannot be read"):
         rehearsed.begin(application=rehearsed.stage.folder / "missing.py")
-    assert rehearsed.stage.control.rehearsal_ids() == []
+    assert rehearsed.stage.control.scratch_ids() == []
     with pytest.raises(StreamNotFoundError):
         rehearsed.rehearsals.begin(change_request("nowhere"), "p", deadline_seconds=10)
     with pytest.raises(InvalidRequestError, match="no such rehearsal"):
@@ -259,7 +258,7 @@ def test_a_driver_that_dies_without_a_verdict_has_failed(rehearsed: Rehearsed) -
     assert (verdict.outcome, verdict.given_by) == ("failed", "controller")
     assert "ended without a verdict" in verdict.error
     assert verdict.log_tail.endswith("no such package")
-    assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
+    assert rehearsed.names(view) == {"run.json", "verdict.json"}
 
 
 def test_a_driver_that_hangs_is_killed_after_its_deadline(rehearsed: Rehearsed) -> None:
@@ -272,7 +271,7 @@ def test_a_driver_that_hangs_is_killed_after_its_deadline(rehearsed: Rehearsed) 
     _, verdict = rehearsed.rehearsals.conclude(STREAM, view.rehearsal_id)
     assert verdict.outcome == "deadline"
     assert f"kill {launch_key_for(view.rehearsal_id, 1)}" in rehearsed.stage.launcher.calls
-    assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
+    assert rehearsed.names(view) == {"run.json", "verdict.json"}
 
 
 def test_the_next_controller_removes_what_a_dead_one_left(rehearsed: Rehearsed) -> None:
@@ -280,12 +279,12 @@ def test_the_next_controller_removes_what_a_dead_one_left(rehearsed: Rehearsed) 
     left = rehearsed.runs().begin("plan-1")
     rehearsed.stage.launcher.states[launch_key_for(left.rehearsal_id, 1)] = "gone"
     others = rehearsed.begin("plan-2")
-    assert rehearsed.names(left) == {"rehearsal.json", "verdict.json"}
+    assert rehearsed.names(left) == {"run.json", "verdict.json"}
     rehearsed.rehearsals.sweep(STREAM)
     assert "spec.json" in rehearsed.names(others)
     rehearsed.gives(others)
     rehearsed.rehearsals.sweep(STREAM)
-    assert rehearsed.names(others) == {"rehearsal.json", "verdict.json"}
+    assert rehearsed.names(others) == {"run.json", "verdict.json"}
 
 
 @pytest.mark.parametrize("what", ["object", "launch"])
@@ -301,8 +300,17 @@ def test_what_a_late_driver_or_another_machine_left_is_removed(rehearsed: Rehear
     else:
         launch.mkdir(parents=True)
     rehearsed.rehearsals.sweep(STREAM)
-    assert rehearsed.names(view) == {"rehearsal.json", "verdict.json"}
+    assert rehearsed.names(view) == {"run.json", "verdict.json"}
     assert not launch.exists()
+
+
+def test_what_a_driver_wrote_after_its_record_was_removed_goes(rehearsed: Rehearsed) -> None:
+    """A record is removed last, so that nothing else belongs to it any more."""
+    view = rehearsed.runs().begin()
+    rehearsed.stage.store.delete(layout.scratch_run_key(STREAM, view.rehearsal_id))
+    rehearsed.gives(view)
+    rehearsed.rehearsals.sweep(STREAM)
+    assert rehearsed.names(view) == set()
 
 
 def test_old_reports_are_not_kept_for_ever(rehearsed: Rehearsed) -> None:
@@ -315,7 +323,7 @@ def test_old_reports_are_not_kept_for_ever(rehearsed: Rehearsed) -> None:
         rehearsed.rehearsals.conclude(STREAM, views[-1].rehearsal_id)
         rehearsed.stage.clock.advance(60)
     rehearsed.rehearsals.sweep(STREAM)
-    kept = set(rehearsed.stage.control.rehearsal_ids())
+    kept = set(rehearsed.stage.control.scratch_ids())
     assert kept == {view.rehearsal_id for view in views[2:]}
 
 
@@ -341,10 +349,10 @@ def test_a_controller_that_dies_anywhere_leaves_a_stream_as_it_was(tmp_path: Pat
             dying.rehearsals.conclude(STREAM, view.rehearsal_id)
         stage.clock.advance(100 + LATE_SECONDS + 1)
         rehearsed.rehearsals.sweep(STREAM)
-        for rehearsal_id in stage.control.rehearsal_ids():
+        for rehearsal_id in stage.control.scratch_ids():
             folder = f"{layout.deployment_folder(STREAM, rehearsal_id)}/"
             left = {info.key[len(folder) :] for info in stage.store.list_objects(folder)}
-            assert left == {"rehearsal.json", "verdict.json"}, (number, left)
+            assert left == {"run.json", "verdict.json"}, (number, left)
             key = launch_key_for(rehearsal_id, 1)
             assert stage.launcher.states.get(key, "gone") in ("gone", "exited"), number
         assert rehearsed.outside() == before, number

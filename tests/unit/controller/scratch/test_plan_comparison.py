@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.rehearsal.rehearsals import RehearsalView
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
+from airflow_streamstate.controller.scratch.rehearsal import RehearsalView
+from airflow_streamstate.controller.scratch.run import LATE_SECONDS
 from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
 from airflow_streamstate.launch.known_bad import KNOWN_BAD
 from airflow_streamstate.plan.report import PlanReport
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.rehearsals import RehearsalVerdict, RehearsedQuery
+from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchVerdict
 from support.built_plans import without_state
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
@@ -40,8 +40,8 @@ class Planned:
         clock = self.stage.clock
         values: dict[str, Any] = {"outcome": "done", "error": "", **facts}
         self.stage.control.create_verdict(
-            RehearsalVerdict(
-                stream_id=STREAM, rehearsal_id=view.rehearsal_id, seconds=1.0, given_by="driver",
+            ScratchVerdict(
+                stream_id=STREAM, run_id=view.rehearsal_id, seconds=1.0, given_by="driver",
                 queries=dict.fromkeys(names, RehearsedQuery("accepted", "restored")), given_at=clock.now(),
                 write_id=clock.new_uuid(), **values,
             )

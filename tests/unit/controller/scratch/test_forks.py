@@ -7,13 +7,13 @@ import pytest
 from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
-from airflow_streamstate.controller.state_reader.readings import fork_for_reading
+from airflow_streamstate.controller.scratch.state_fork import fork_for_reading
 from airflow_streamstate.errors import SnapshotIncompleteError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.memory import MemoryStore
 from support.snapshots import QUERY, STREAM, Shelf, plan_stateful, run_stateful
 
-READING = "reading-0123456789ab"
+READING = "r-0123456789ab-0001"
 LATER = "d-0001-stopped-000002"
 
 

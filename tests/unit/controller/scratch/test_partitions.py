@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
-from airflow_streamstate.controller.rehearsal.partitions import (
+from airflow_streamstate.controller.scratch.partitions import (
     BYTES_PER_PARTITION,
     ROWS_PER_PARTITION,
     check_changes,

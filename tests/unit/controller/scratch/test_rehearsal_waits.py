@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
+from airflow_streamstate.controller.scratch.run import LATE_SECONDS
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.rehearsals import QueryOutcome
+from airflow_streamstate.protocol.scratch import QueryOutcome
 from support.sim_stage import STREAM, Stage
 from support.warm import WarmStage
 
-REPORT = {"rehearsal.json", "verdict.json"}
+REPORT = {"run.json", "verdict.json"}
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def end(warm: WarmStage) -> str:
 
 def test_it_waits_once_it_says_so(warm: WarmStage) -> None:
     """Not while it rehearses, not between the two passes, and not while its state is unknown."""
-    rehearsal = warm.stage.control.rehearsal(warm.rehearsal_id)
-    assert rehearsal is not None
-    assert rehearsal.waits_until == rehearsal.created_at + timedelta(seconds=60)
+    run = warm.stage.control.scratch_run(warm.rehearsal_id)
+    assert run is not None
+    assert run.rehearsal.waits_until == run.created_at + timedelta(seconds=60)
     assert (is_waiting(warm), end(warm)) == (False, "")
     warm.gives()
     assert (is_waiting(warm), end(warm)) == (False, "")

@@ -21,7 +21,7 @@ from airflow_streamstate.plan.moved_sources import moved_plans
 from airflow_streamstate.plan.recorded import plan_behind, recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
-from airflow_streamstate.protocol.rehearsals import Rehearsal, RehearsalVerdict
+from airflow_streamstate.protocol.scratch import ScratchRun, ScratchVerdict
 
 
 @dataclass(frozen=True)
@@ -52,26 +52,24 @@ def current_plans(context: ControllerContext, stream_id: str) -> RecordedPlans:
     return RecordedPlans(stream_id, seen.deployment_id, plans, unknown, bad)
 
 
-def compare_plans(
-    home: Home, control: StreamControl, rehearsal: Rehearsal, verdict: RehearsalVerdict
-) -> DeploymentComparison:
+def compare_plans(home: Home, control: StreamControl, run: ScratchRun, verdict: ScratchVerdict) -> DeploymentComparison:
     """The comparison of the plans of a rehearsal with the recorded ones; a query with one unknown plan is not
     comparable."""
-    recorded = recorded_plans(control, rehearsal.deployment_id)
+    recorded = recorded_plans(control, run.deployment_id)
     for name in verdict.queries.keys() - recorded.keys():
-        before = plan_behind(control, rehearsal.deployment_id, name)
+        before = plan_behind(control, run.deployment_id, name)
         if before is not None:  # its start was refused
             recorded[name] = before
-    old = {name: _with_kept_state(home, rehearsal, name, plan) for name, plan in recorded.items()}
-    old = moved_plans(old, rehearsal.move_sources)
-    new = recorded_plans(control, rehearsal.rehearsal_id)
-    unplanned = _unplanned(control, rehearsal.deployment_id, old)
+    old = {name: _with_kept_state(home, run, name, plan) for name, plan in recorded.items()}
+    old = moved_plans(old, run.rehearsal.move_sources)
+    new = recorded_plans(control, run.run_id)
+    unplanned = _unplanned(control, run.deployment_id, old)
     found = compare_deployments(
         {name: plan for name, plan in old.items() if name in new or name not in verdict.queries},
         {name: plan for name, plan in new.items() if name in old or name not in unplanned},
     )
     queries = {
-        name: each if name not in new else settled(each, new[name], rehearsal.rewrite, _migrated(verdict, name))
+        name: each if name not in new else settled(each, new[name], run.rehearsal.rewrite, _migrated(verdict, name))
         for name, each in found.queries.items()
     }
     for name in verdict.queries:
@@ -83,17 +81,17 @@ def compare_plans(
     return DeploymentComparison(gravest(each.verdict for each in queries.values()), queries)
 
 
-def _migrated(verdict: RehearsalVerdict, name: str) -> set[int]:
+def _migrated(verdict: ScratchVerdict, name: str) -> set[int]:
     """The operators of a query whose state went through a migration."""
     query = verdict.queries.get(name)
     return set() if query is None else {table.operator_id for table in query.rewritten if table.is_migrated}
 
 
-def _with_kept_state(home: Home, rehearsal: Rehearsal, name: str, plan: QueryPlan) -> QueryPlan:
+def _with_kept_state(home: Home, run: ScratchRun, name: str, plan: QueryPlan) -> QueryPlan:
     """The plan with the state variables of its processors, which only a checkpoint with a batch has."""
     if not any(operator.kind == "transform_with_state" for operator in plan.operators):
         return plan
-    folder = layout.checkpoint_folder(rehearsal.stream_id, rehearsal.deployment_id, name)
+    folder = layout.checkpoint_folder(run.stream_id, run.deployment_id, name)
     checkpoint = Checkpoint(home.checkpoints, folder)
     try:
         batch_id = checkpoint.position().batch_id

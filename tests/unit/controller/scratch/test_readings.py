@@ -1,4 +1,4 @@
-"""Readings over drivers that run no Spark; what is recorded is ``airflow_streamstate.protocol.readings``."""
+"""Readings over drivers that run no Spark; what is recorded is ``airflow_streamstate.protocol.scratch``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
-from airflow_streamstate.controller.scratch_driver import LATE_SECONDS
-from airflow_streamstate.controller.state_reader import readings
-from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
-from airflow_streamstate.controller.state_reader.readings import LoadedState
+from airflow_streamstate.controller.scratch.reading import reader_spec
+from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
+from airflow_streamstate.controller.scratch.run import LATE_SECONDS
+from airflow_streamstate.controller.scratch.state_report import LoadedState
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,
@@ -26,11 +26,12 @@ from airflow_streamstate.errors import (
     SnapshotNotFoundError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.readings import StateReading
+from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.protocol.scratch import Reading, ScratchRun
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver
-from support.launches import end_processes
+from support.launches import end_processes, living_processes
 from support.recorded_specs import with_version
 from support.scripted_reader import VARIABLE
 from support.scripted_stream import ScriptedStream
@@ -56,15 +57,18 @@ class Shop:
     def look(self, **how: Any) -> dict[str, Any]:
         return self.controller.readings.look(ReadingRequest(stream_id=STREAM, **how))
 
-    def left_behind(self, reading_id: str, seconds: float) -> None:
-        """What a shell leaves that is killed while it reads, so long before its deadline."""
-        now = SYSTEM_CLOCK.now()
-        reading = StateReading(
-            STREAM, reading_id, (SNAPSHOT,), now, now + timedelta(seconds=seconds), "ada (shell)", "w"
-        )  # fmt: skip
-        self.shelf.control.create_reading(reading)
-        key = f"{layout.reading_fork_folder(STREAM, reading_id, SNAPSHOT, QUERY)}/metadata"
+    def left_behind(self, run_id: str, seconds: float) -> None:
+        """What a shell leaves that is killed while it reads, the given time before its deadline."""
+        self.shelf.control.create_scratch_run(run_of(run_id, seconds))
+        key = f"{layout.reading_fork_folder(STREAM, run_id, SNAPSHOT, QUERY)}/metadata"
         self.shelf.checkpoints.put(key, b"{}")
+
+
+def run_of(run_id: str, seconds: float = 60) -> ScratchRun:
+    """The record of a reading, the given time before its deadline."""
+    now = SYSTEM_CLOCK.now()
+    until, what = now + timedelta(seconds=seconds), Reading((SNAPSHOT,))
+    return ScratchRun(STREAM, run_id, "d-0001", what, now, until, "ada (shell)", "request", "", "w")
 
 
 @pytest.fixture
@@ -80,7 +84,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     shelf.clock.advance(60)
     shelf.capture(snapshot_id=LATER)
     yield Shop(tmp_path, shelf, Controller.local(Home(HomeConfig(home_uri=str(tmp_path / "home")))))
-    for folder in (tmp_path / "home").rglob("launches/reading-*"):
+    for folder in (tmp_path / "home").rglob("launches/r-*"):
         end_processes(str(folder))
 
 
@@ -139,15 +143,47 @@ def test_a_reading_that_fails_leaves_nothing(
     assert shop.files() == before
 
 
+def test_a_reading_that_is_interrupted_ends_its_driver(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and nothing of it is left; before that its driver can be found by anybody."""
+    monkeypatch.setenv(VARIABLE, "hangs")
+    before, folders = shop.files(), list[str]()
+
+    def interrupted(line: str) -> None:
+        if "hangs" in line:
+            (run_id,) = shop.shelf.control.scratch_ids()
+            assert shop.shelf.control.launch(run_id, launch_key_for(run_id, 1)) is not None
+            (folder,) = (shop.base / "home").rglob("launches/r-*-a0001")
+            assert living_processes(str(folder))
+            folders.append(str(folder))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shop.controller.readings.look(ReadingRequest(stream_id=STREAM), interrupted)
+    assert living_processes(folders[0]) == []
+    assert shop.files() == before
+
+
+def test_what_is_laid_over_the_configuration_is_not_recorded(shop: Shop) -> None:
+    """It may hold a secret, and nobody has agreed to its record."""
+    seen: list[bytes] = []
+
+    def look(_line: str) -> None:
+        seen.extend(body for name, body in shop.files().items() if name.endswith("spec.json"))
+
+    shop.controller.readings.look(ReadingRequest(stream_id=STREAM, conf={"spark.password": "battery-staple"}), look)
+    assert len(set(seen)) == 2, "of the deployment, and of the reading"
+    assert not [body for body in seen if b"battery-staple" in body]
+
+
 def test_the_next_reading_removes_what_a_killed_shell_left(shop: Shop) -> None:
     """Once its time is over; a reading that may still run is left alone, also where its clock is minutes behind."""
     before = shop.files()
-    shop.left_behind("reading-000000000001", -CLOCKS_DIFFER_SECONDS - LATE_SECONDS - 1)
-    shop.left_behind("reading-000000000002", 600)
-    shop.left_behind("reading-000000000003", 60 - CLOCKS_DIFFER_SECONDS)
+    shop.left_behind("r-000000000000-0001", -CLOCKS_DIFFER_SECONDS - LATE_SECONDS - 1)
+    shop.left_behind("r-000000000000-0002", 600)
+    shop.left_behind("r-000000000000-0003", 60 - CLOCKS_DIFFER_SECONDS)
     shop.look()
     kept = {name for name in shop.files() if name not in before}
-    assert {name.split("/")[2] for name in kept} == {"reading-000000000002", "reading-000000000003"}
+    assert {name.split("/")[2] for name in kept} == {"r-000000000000-0002", "r-000000000000-0003"}
 
 
 def test_what_is_asked_for_in_vain_starts_no_driver(shop: Shop) -> None:
@@ -165,7 +201,7 @@ def test_what_is_asked_for_in_vain_starts_no_driver(shop: Shop) -> None:
     flip_byte(shop.shelf.checkpoints, shop.shelf.data_key("commits/5", snapshot_id=LATER), at=12)
     with pytest.raises(SnapshotCorruptError):
         shop.look()
-    assert not [name for name in shop.files() if "/readings/" in name]
+    assert not [name for name in shop.files() if "/scratch/" in name]
 
 
 def test_a_stream_that_keeps_no_state_is_told_so_without_spark(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,13 +224,13 @@ def test_the_driver_has_the_configuration_of_the_deployment_and_what_is_laid_ove
     """But not its script, its arguments and its master: it runs nothing of the deployment's own."""
     spec = shop.shelf.control.spec("d-0001")
     request = ReadingRequest(stream_id=STREAM, conf={"spark.x": "1"}, packages=("a:b:1",))
-    made = readings.reader_spec(
+    made = reader_spec(
         with_version(spec, conf={"spark.x": "0", "spark.y": "2"}, launcher=LauncherChoice("kubernetes")),
         request,
-        "reading-000000000003",
+        run_of("r-000000000000-0003"),
     )
     version = made.version
     assert version.launcher is None, "the answer lies in a folder of this machine"
     assert version.conf == {"spark.x": "1", "spark.y": "2"}
     assert (version.packages, version.master, version.arguments) == (("a:b:1",), "local[*]", ())
-    assert (made.deployment_id, version.spark_conn_id) == ("reading-000000000003", None)
+    assert (made.deployment_id, version.spark_conn_id) == ("r-000000000000-0003", None)

@@ -1,6 +1,6 @@
-"""Rehearsals: a version that is tried on a fork of the state before anything is stopped, and its verdict.
+"""Scratch runs: what a driver beside a stream rehearses, replays or reads, and its verdict.
 
-Its driver may then wait, warm, to become the first attempt of the deployment that takes over.
+The driver of a rehearsal may then wait, warm, to become the first attempt of the deployment that takes over.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from dataclasses import field
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import Message, message
+from airflow_streamstate.protocol.codec import Message, Tagged, message
 from airflow_streamstate.protocol.fields import (
     Attempt,
     DeploymentId,
@@ -19,14 +20,16 @@ from airflow_streamstate.protocol.fields import (
     QueryName,
     QueryNameOrNone,
     RehearsalId,
+    ScratchId,
     Seconds,
+    SnapshotId,
     StreamId,
     Word,
 )
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 
-RehearsalOutcome = Literal["done", "failed", "deadline"]
+ScratchOutcome = Literal["done", "failed", "deadline"]
 QueryOutcome = Literal["accepted", "refused", "failed", "not_run"]
 SeedTrial = Literal["never", "if_needed", "always"]
 
@@ -35,17 +38,53 @@ REPLAY_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class ReplayTerms:
-    """What a replay runs again.
+class Rehearsal(Tagged):
+    """A version is tried on a fork of the state, before anything is stopped.
+
+    Attributes:
+        keeps_verdict: of each kind of run: its verdict is recorded, and stays with its record; else nothing stays.
+        terms: what is tried.
+        allow_new_queries: queries that may start with nothing although the snapshot does not know them.
+        waits_until: until then the driver of an accepted version waits at the first ``start()`` of another pass of the
+            script; None: it ends with its verdict.
+        refuses: verdicts of a plan by which the change is refused whatever Spark says: the driver runs no batch then.
+        seeds: whether another pass of the script tries its queries as they would be seeded after a drain: never; if the
+            state does not fit; always.
+        rewrite: how the state is rewritten first; None for as it is.
+        move_sources: as in ``StartPlan``.
+    """
+
+    keeps_verdict: ClassVar[bool] = True
+
+    terms: RehearsalTerms = field(default_factory=RehearsalTerms)
+    allow_new_queries: tuple[QueryName, ...] = ()
+    waits_until: datetime | None = None
+    refuses: tuple[str, ...] = ()
+    seeds: SeedTrial = "never"
+    rewrite: StateRewrite | None = None
+    move_sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def batches(self) -> int:
+        """How many of the newest batches that read something are run again, over the state of before them."""
+        return self.terms.rehearse_batches if self.terms.rehearse else 0
+
+
+@dataclass(frozen=True)
+class Replay(Tagged):
+    """Recorded batches run again, into files, and nothing else is tried.
 
     Attributes:
         batches: by query the ids of its batches, ascending, one after the other.
         out: the absolute path of the folder on the driver's machine that gets their rows.
-        compared_with: the ``out`` of another replay of these batches, with whose rows these are compared; "" for none.
+        compared_with: the ``out`` of another replay of these batches, with whose rows these are compared; "" if there
+            is no other.
         keeps_state: the state after the last batch is written below ``out``, too, and compared as the rows are.
         calls_foreach_batch: the script's own ``foreachBatch`` is called with the rows of each batch.
-        debugger: the socket of a debugger on the driver's machine; "" for none.
+        debugger: the socket of a debugger on the driver's machine; "": not set.
     """
+
+    keeps_verdict: ClassVar[bool] = True
 
     batches: Mapping[QueryName, tuple[int, ...]]
     out: Word
@@ -55,57 +94,72 @@ class ReplayTerms:
     debugger: Word = ""
 
 
-@message
 @dataclass(frozen=True)
-class Rehearsal(Message):
-    """A version that is tried; written before anything else of it, so that what is left can be removed.
-
-    Its ``DeploymentSpec`` lies under the same keys as that of a deployment.
+class Reading(Tagged):
+    """The state in snapshots is read. The answer holds rows of the state, so it stays in the folder of the launch.
 
     Attributes:
-        deployment_id: the current deployment, which it would follow.
-        terms: what is tried.
-        deadline_at: what is not over by then is ended.
-        request_id: a second request with the same id finds this rehearsal.
-        request_digest: sha256 over what was asked.
-        allow_new_queries: queries that may start with nothing although the snapshot does not know them.
-        waits_until: until then the driver of an accepted version waits at the first ``start()`` of another pass of the
-            script; None: it ends with its verdict.
-        refuses: verdicts of a plan by which the change is refused whatever Spark says: the driver runs no batch then.
-        seeds: whether another pass of the script tries its queries as they would be seeded after a drain: never; if the
-            state does not fit; always.
-        notes: for people, about what was asked.
-        replay: set for a replay: recorded batches of ``deployment_id``, which may be an older deployment, run again
-            into files, and nothing else is tried.
-        rewrite: how the state is written anew first; None for as it is.
-        move_sources: as in ``StartPlan``.
+        snapshot_ids: the snapshot, then the older one with which it is compared.
+    """
+
+    keeps_verdict: ClassVar[bool] = False
+
+    snapshot_ids: tuple[SnapshotId, ...]
+
+
+@message
+@dataclass(frozen=True)
+class ScratchRun(Message):
+    """A driver that tries or reads something beside a stream; written before anything else of it, so that what is left
+    can be removed.
+
+    Its ``DeploymentSpec`` has the same keys as that of a deployment.
+
+    Attributes:
+        deployment_id: whose state or batches it uses: the current deployment, except in a replay or a reading of an
+            older one.
+        what: what its driver does.
+        deadline_at: what has not ended by then is ended.
+        request_id: a second request with the same id finds this run.
+        request_digest: sha256 over what was asked; "" if a run is never found again.
+        notes: human-readable, about what was asked.
     """
 
     is_signed: ClassVar[bool] = True
 
     stream_id: StreamId
-    rehearsal_id: RehearsalId
+    run_id: ScratchId
     deployment_id: DeploymentId
-    terms: RehearsalTerms
+    what: Rehearsal | Replay | Reading
     created_at: datetime
     deadline_at: datetime
     requested_by: str
     request_id: str
     request_digest: str
     write_id: str
-    allow_new_queries: tuple[QueryName, ...] = ()
-    waits_until: datetime | None = None
-    refuses: tuple[str, ...] = ()
-    seeds: SeedTrial = "never"
     notes: tuple[str, ...] = ()
-    replay: ReplayTerms | None = None
-    rewrite: StateRewrite | None = None
-    move_sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def batches(self) -> int:
-        """How many of the newest batches that read something are run again, over the state of before them."""
-        return self.terms.rehearse_batches if self.terms.rehearse and self.replay is None else 0
+    def rehearsal(self) -> Rehearsal:
+        """What is rehearsed. Raises InvalidRequestError for a run of another kind."""
+        if isinstance(self.what, Rehearsal):
+            return self.what
+        raise self._of_another_kind("rehearsal", "plan")
+
+    @property
+    def replay(self) -> Replay:
+        """What runs again. Raises InvalidRequestError for a run of another kind."""
+        if isinstance(self.what, Replay):
+            return self.what
+        raise self._of_another_kind("replay", "replay")
+
+    def _of_another_kind(self, wanted: str, verb: str) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"this scratch run is no {wanted}",
+            stream_id=self.stream_id,
+            run_id=self.run_id,
+            next_step=f"Name a {wanted}, as `streamstate {verb}` reports it.",
+        )
 
 
 @dataclass(frozen=True)
@@ -238,8 +292,8 @@ class RehearsedQuery:
 
 @message
 @dataclass(frozen=True)
-class RehearsalVerdict(Message):
-    """The one outcome of a rehearsal: from its driver, or from a controller if that died or hung.
+class ScratchVerdict(Message):
+    """The one outcome of a rehearsal or a replay: from its driver, or from a controller if that died or hung.
 
     Attributes:
         outcome: ``done``: the script came to its end; ``failed``: it did not, or its driver died; ``deadline``.
@@ -254,8 +308,8 @@ class RehearsalVerdict(Message):
     """
 
     stream_id: StreamId
-    rehearsal_id: RehearsalId
-    outcome: RehearsalOutcome
+    run_id: ScratchId
+    outcome: ScratchOutcome
     queries: Mapping[QueryName, RehearsedQuery]
     error: str
     seconds: Seconds

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.state_reader.choosing import ReadingRequest
-from airflow_streamstate.controller.state_reader.verifying import verify_snapshot
+from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
 from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte
@@ -17,9 +16,9 @@ def test_what_is_altered_is_named_and_nothing_is_loaded(stage: Stage) -> None:
     snapshot_id = str(stage.stopped().snapshot_id)
     request, verbs = ReadingRequest(stream_id=STREAM, snapshot_id=snapshot_id), stage.controller
     whole = {"snapshot_id": snapshot_id, "ok": True, "problems": [], "loaded": None}
-    assert verify_snapshot(verbs.snapshots, verbs.readings, request) == whole
+    assert verbs.readings.verify(request) == whole
     flip_byte(stage.store, f"{STREAM}/snapshots/{snapshot_id}/data/counts/metadata", at=5)
-    found = verify_snapshot(verbs.snapshots, verbs.readings, request, deep=True)
+    found = verbs.readings.verify(request, deep=True)
     assert (found["ok"], found["loaded"]) == (False, None)
     assert [one["path"] for one in found["problems"]] == ["metadata"]
 
@@ -30,4 +29,4 @@ def test_no_snapshot_is_no_whole_one(stage: Stage) -> None:
     for snapshot_id, error in ((None, InvalidRequestError), ("d-0001-live-000001", SnapshotNotFoundError)):
         request = ReadingRequest(stream_id=STREAM, snapshot_id=snapshot_id)
         with pytest.raises(error):
-            verify_snapshot(stage.controller.snapshots, stage.controller.readings, request)
+            stage.controller.readings.verify(request)

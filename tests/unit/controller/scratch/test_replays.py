@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.rehearsal.rehearsals import Report
-from airflow_streamstate.controller.rehearsal.replays import ReplayRequest, ReplayView
 from airflow_streamstate.controller.request.requests import change_request
+from airflow_streamstate.controller.scratch.replay import PlannedReplay, ReplayRequest, ReplayView
+from airflow_streamstate.controller.scratch.run import Report
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentNotFoundError,
@@ -23,14 +23,13 @@ from airflow_streamstate.plan.replay_report import NOT_STARTED, replay_report
 from airflow_streamstate.plan.report import PlanReport, QueryReport
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.rehearsals import (
-    Rehearsal,
-    RehearsalVerdict,
+from airflow_streamstate.protocol.scratch import (
     RehearsedQuery,
+    Replay,
     ReplayedBatch,
-    ReplayTerms,
+    ScratchRun,
+    ScratchVerdict,
 )
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 from support.sim_stage import STREAM, Stage
 
@@ -55,12 +54,12 @@ def begin(stage: Stage, out: Path, **asked: Any) -> ReplayView:
 
 def outside(stage: Stage) -> dict[str, bytes]:
     """Everything of the stream, but rehearsals and pinned files."""
-    own = (f"{STREAM}/rehearsals/", f"{STREAM}/artifacts/")
+    own = (f"{STREAM}/scratch/", f"{STREAM}/artifacts/")
     keys = [info.key for info in stage.store.list_objects(f"{STREAM}/") if not info.key.startswith(own)]
     return {key: stored.body for key in keys if (stored := stage.store.get(key)) is not None}
 
 
-def verdict_of(view: ReplayView, stage: Stage, **facts: Any) -> RehearsalVerdict:
+def verdict_of(view: ReplayView, stage: Stage, **facts: Any) -> ScratchVerdict:
     """``facts``: what is not as of a replay whose one query has run one batch."""
     values: dict[str, Any] = {
         "outcome": "done",
@@ -68,8 +67,8 @@ def verdict_of(view: ReplayView, stage: Stage, **facts: Any) -> RehearsalVerdict
         "error": "",
         **facts,
     }
-    return RehearsalVerdict(
-        stream_id=STREAM, rehearsal_id=view.replay_id, seconds=1.0, given_by="driver",
+    return ScratchVerdict(
+        stream_id=STREAM, run_id=view.replay_id, seconds=1.0, given_by="driver",
         given_at=stage.clock.now(), write_id=stage.clock.new_uuid(), **values,
     )  # fmt: skip
 
@@ -80,10 +79,10 @@ def test_a_running_stream_is_replayed_beside_it(running: Stage, tmp_path: Path) 
     view = begin(running, tmp_path / "out", conf={"spark.b": "2"}, last=2)
     assert outside(running) == before
     assert (view.deployment_id, view.batches, view.out) == ("d-0001", {"counts": (2, 3)}, str(tmp_path / "out"))
-    rehearsal = running.control.rehearsal(view.replay_id)
-    assert rehearsal is not None
-    assert rehearsal.replay == ReplayTerms({"counts": (2, 3)}, str(tmp_path / "out"))
-    assert rehearsal.deadline_at - rehearsal.created_at == timedelta(seconds=100)
+    run = running.control.scratch_run(view.replay_id)
+    assert run is not None
+    assert run.what == Replay({"counts": (2, 3)}, str(tmp_path / "out"))
+    assert run.deadline_at - run.created_at == timedelta(seconds=100)
     spec, recorded = running.control.spec(view.replay_id), running.control.spec("d-0001")
     runs, ran = spec.version, recorded.version
     assert (runs.application, runs.arguments) == (ran.application, ran.arguments)
@@ -113,7 +112,7 @@ def test_what_it_made_is_removed_and_its_answer_is_kept(running: Stage, tmp_path
     assert report.to_json()["queries"]["counts"]["batches"][0]["rows_out"] == 2
     folder = f"{layout.deployment_folder(STREAM, view.replay_id)}/"
     keys = {info.key.removeprefix(folder) for info in running.store.list_objects(folder)}
-    assert keys == {"rehearsal.json", "verdict.json"}
+    assert keys == {"run.json", "verdict.json"}
 
 
 def test_a_driver_that_cannot_be_launched_leaves_nothing(running: Stage, tmp_path: Path) -> None:
@@ -121,13 +120,13 @@ def test_a_driver_that_cannot_be_launched_leaves_nothing(running: Stage, tmp_pat
     running.launcher.refusal = InvalidRequestError("there is no spark-submit here")
     with pytest.raises(InvalidRequestError, match="no spark-submit"):
         begin(running, tmp_path / "out")
-    assert running.control.rehearsal_ids() == []
+    assert running.control.scratch_ids() == []
 
 
 def test_a_replay_that_is_given_up_leaves_its_reports_alone(running: Stage, tmp_path: Path) -> None:
     """Its driver is ended."""
     view = begin(running, tmp_path / "out")
-    running.controller.replays.give_up(view)
+    running.controller.replays.give_up(STREAM, view.replay_id)
     assert f"kill {launch_key_for(view.replay_id, 1)}" in running.launcher.calls
 
 
@@ -139,7 +138,7 @@ def test_what_does_not_exist_is_told(running: Stage, tmp_path: Path) -> None:
         begin(running, tmp_path / "out", batch_id=4)
     with pytest.raises(StreamNotFoundError):
         running.controller.replays.begin(ReplayRequest(change=change_request("nowhere")))
-    assert running.control.rehearsal_ids() == []
+    assert running.control.scratch_ids() == []
 
 
 def test_of_the_queries_of_a_plan_those_with_a_batch_are_replayed(running: Stage, tmp_path: Path) -> None:
@@ -150,13 +149,13 @@ def test_of_the_queries_of_a_plan_those_with_a_batch_are_replayed(running: Stage
         begin(running, tmp_path / "out")
     view = begin(running, tmp_path / "out", among=("counts", "raw"))
     assert view.batches == {"counts": (3,)}
-    rehearsal = running.control.rehearsal(view.replay_id)
-    assert rehearsal is not None
-    (note,) = rehearsal.notes
+    run = running.control.scratch_run(view.replay_id)
+    assert run is not None
+    (note,) = run.notes
     assert note.startswith("query raw: no batch of this query can be replayed")
     with pytest.raises(InvalidRequestError, match="no query of this deployment has a checkpoint whose batches"):
         begin(running, tmp_path / "other", among=("nothing",))
-    assert running.control.rehearsal_ids() == [view.replay_id]
+    assert running.control.scratch_ids() == [view.replay_id]
 
 
 def test_what_interrupts_the_wait_ends_the_replay(running: Stage, tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ def test_what_interrupts_the_wait_ends_the_replay(running: Stage, tmp_path: Path
     request = request_for(tmp_path / "out", deadline_seconds=1)
     with pytest.raises(KeyboardInterrupt):
         running.controller.replays.run(request, interrupted)
-    (replay_id,) = running.control.rehearsal_ids()
+    (replay_id,) = running.control.scratch_ids()
     assert f"kill {launch_key_for(replay_id, 1)}" in running.launcher.calls
 
 
@@ -182,10 +181,10 @@ def test_a_script_that_changed_since_its_rehearsal_is_not_replayed(running: Stag
     query = QueryReport("same", rehearsed=RehearsedQuery("accepted", "restored"))
     report = PlanReport(STREAM, view.rehearsal_id, "d-0001", "fits", "", "same", {"counts": query}, True, 1.0)
     running.script("v3", "v2.py")
-    known = running.control.rehearsal_ids()
+    known = running.control.scratch_ids()
     with pytest.raises(ConflictError, match="was changed while it was planned"):
-        running.controller.replays.add_to(report, change_request(STREAM, script), 1, nullcontext)
-    assert running.control.rehearsal_ids() == known
+        running.controller.replays.add_to(PlannedReplay(report, change_request(STREAM, script), 1), nullcontext)
+    assert running.control.scratch_ids() == known
 
 
 @pytest.mark.parametrize(
@@ -204,11 +203,8 @@ def test_the_report_says_what_became_of_each_query(
 ) -> None:
     """A query that was asked for and never started is a failure of the script."""
     view = ReplayView(STREAM, "r-0b8e3c525f0e-0001", "d-0001", {"counts": (3,)}, "/out", stage.clock.now())
-    rehearsal = Rehearsal(
-        STREAM, view.replay_id, "d-0001", RehearsalTerms(True, 0), stage.clock.now(),
-        stage.clock.now(), "tests", "request", "0" * 64, "w",
-        replay=ReplayTerms(view.batches, view.out),
-    )  # fmt: skip
-    report = replay_report(rehearsal, view.batches, view.out, verdict_of(view, stage, **facts))
+    replay, now = Replay(view.batches, view.out), stage.clock.now()
+    run = ScratchRun(STREAM, view.replay_id, "d-0001", replay, now, now, "tests", "request", "0" * 64, "w")
+    report = replay_report(run, verdict_of(view, stage, **facts))
     assert (report.outcome, report.queries["counts"].outcome) == (outcome, outcome)
     assert error in report.queries["counts"].error

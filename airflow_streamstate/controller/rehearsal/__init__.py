@@ -1,1 +1,0 @@
-"""Rehearsals of a change: its plans compared with the running ones, and the new version run on a fork of the state."""

@@ -1,0 +1,290 @@
+"""Rehearsals: a changed version starts on a fork of the state, while the stream runs on.
+
+The script runs once and its queries do not. The driver of an accepted version may then wait, warm, to take over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from airflow_streamstate.checkpoint.moved_sources import plain_moves
+from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.controller.decide import Refused, Start, decide_start
+from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
+from airflow_streamstate.controller.deploy.moving_sources import moving
+from airflow_streamstate.controller.deploy.renaming import renaming
+from airflow_streamstate.controller.deploy.spark_moves import refuse_spark
+from airflow_streamstate.controller.deploy.takeover import (
+    built_checkpoints,
+    carried_queries,
+    holders_of,
+    to_capture,
+    written_by,
+)
+from airflow_streamstate.controller.drivers.places import ATTEMPT
+from airflow_streamstate.controller.drivers.warm import is_handed_over, waits_until
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
+from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.request.requests import Change
+from airflow_streamstate.controller.scratch.partitions import SuggestedPartitions, check_changes, suggest_partitions
+from airflow_streamstate.controller.scratch.plan_comparison import (
+    RecordedPlans,
+    brought_by,
+    compare_plans,
+    current_plans,
+    known_bad,
+)
+from airflow_streamstate.controller.scratch.run import Report, ScratchRuns, is_late, spec_of_run
+from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.report import PlanReport, report_of
+from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.events import Drained, Finished, Stopped
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.scratch import DEADLINE_SECONDS, Rehearsal, ScratchRun, SeedTrial
+from airflow_streamstate.protocol.terms.declaration import values_of
+from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.snapshot.capture import capture
+
+RAN_ON = "the script ran on"
+"""Begins the note of a rehearsal whose script never ended by itself, so that its driver cannot wait."""
+
+
+def start_of(home: Home, control: StreamControl, seen: Observation, request: Change, rehearsal_id: str) -> Start:
+    """How the changed version would start: as a deploy now, or from the current position of a running stream, which is
+    captured under the rehearsal's id.
+
+    Raises:
+        SnapshotNotFoundError: the snapshot at the end of the deployment is gone.
+        IncompatibleUpgradeError: a drain left state that the request does not drop.
+        InputLostError: a source sends each row once, and going on without its offset is not accepted.
+        ObjectMissingError, DataError: a checkpoint is damaged.
+        UnavailableError: the stream outran every try; the same call may be repeated.
+    """
+    return _decided(control, seen, request, _end_of(control, seen) or _captured(home, control, seen, rehearsal_id))
+
+
+def _decided(control: StreamControl, seen: Observation, request: Change, manifest: SnapshotManifest | None) -> Start:
+    carried = carried_queries(control, seen, manifest)
+    decision = decide_start(request, seen.deployment_id, manifest, carried)
+    if isinstance(decision, Refused):
+        raise decision.error
+    if manifest is None or decision.plan.snapshot_id is None:
+        return decision
+    decision = renaming(decision, seen.spec.start, request.terms.rename_queries, manifest)
+    decision = moving(decision, request.terms.move_sources, manifest)
+    return replace(decision, notes=(*decision.notes, *refuse_sent_once(request, manifest)))
+
+
+def _end_of(control: StreamControl, seen: Observation) -> SnapshotManifest | None:
+    """The snapshot at the end of a deployment; None where it has not ended, or kept none."""
+    end = seen.drained or seen.terminal
+    if not isinstance(end, Drained | Stopped | Finished) or end.snapshot_id is None:
+        return None
+    return control.need_manifest(end.snapshot_id)
+
+
+def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_id: str) -> SnapshotManifest | None:
+    """A snapshot of the last committed batch of every query, with the batch at which it failed of one that did; None
+    where no query has begun a batch."""
+    checkpoints = built_checkpoints(home, seen)
+    queries = to_capture(control, seen, checkpoints, holders_of(home, control, seen, checkpoints))
+    over = queries.keys() if _is_over(seen) else seen.failed_queries.keys()
+    positions = {name: checkpoint.position() for name, checkpoint in checkpoints.items()}
+    batches = [position.batch_id for position in positions.values()]
+    batches += [position.planned_id for name, position in positions.items() if name in over]
+    batches += [query.carried.position.batch_id for query in queries.values() if query.carried is not None]
+    if all(batch_id is None for batch_id in batches):
+        return None
+    return capture(
+        control,
+        home.checkpoints,
+        snapshot_id=rehearsal_id,
+        snapshot_kind="live",
+        deployment_id=seen.deployment_id,
+        attempt=seen.attempt,
+        fencing_token=seen.spec.fencing_token,
+        taken_by="controller",
+        queries=queries,
+        spark_version=written_by(control, seen, checkpoints),
+        places=home.places,
+        planned_of=over,
+    )
+
+
+def _is_over(seen: Observation) -> bool:
+    """Whether no query of the deployment runs any more, so that a planned batch waits for the next start."""
+    return seen.terminal is not None or (seen.launch_status is not None and seen.launch_status.has_ended)
+
+
+DEFAULT_TERMS = RehearsalTerms()
+
+
+@dataclass(frozen=True)
+class RehearsalView:
+    """A rehearsal as it was begun.
+
+    Attributes:
+        deployment_id: the current deployment, which the new version would follow.
+        start: how the new version would start.
+        notes: notes on the start for people, one sentence each.
+    """
+
+    stream_id: str
+    rehearsal_id: str
+    deployment_id: str
+    start: StartPlan
+    deadline_at: datetime
+    notes: tuple[str, ...] = ()
+
+
+class Rehearsals(ScratchRuns):
+    """The rehearsals of the streams of one home."""
+
+    def recorded(self, stream_id: str) -> RecordedPlans:
+        """The plans of the current deployment. Raises StreamNotFoundError."""
+        return current_plans(self._context, stream_id)
+
+    def suggest_partitions(self, stream_id: str) -> list[SuggestedPartitions]:
+        """A number of partitions for each query with state. Raises StreamNotFoundError."""
+        return suggest_partitions(self._context, stream_id)
+
+    def begin(
+        self,
+        request: Change,
+        request_id: str | None = None,
+        *,
+        terms: RehearsalTerms = DEFAULT_TERMS,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        waits_seconds: float | None = None,
+        refuses: tuple[str, ...] = (),
+        seeds: SeedTrial = "never",
+        snapshot_id: str | None = None,
+    ) -> RehearsalView:
+        """Launch the changed version in a rehearsal: its script runs once, its queries do not.
+
+        The same request id finds a rehearsal that is under way; after its end it begins a new one.
+
+        Args:
+            request_id: the same for every retry of this request; None for a new request.
+            terms: what is tried.
+            deadline_seconds: when the rehearsal must be over, from now.
+            waits_seconds: how long from now the driver of an accepted rehearsal waits to be handed over
+                (``is_waiting``); None: it does not wait.
+            refuses: plan verdicts that refuse the change without a batch.
+            seeds: whether its queries are also tried as seeded after a drain.
+            snapshot_id: the state that is forked; None for the current deployment's newest.
+
+        Raises:
+            StreamNotFoundError: the stream was never deployed.
+            InvalidRequestError: the request is wrong, or its driver could not be launched.
+            SnapshotNotFoundError: the snapshot that it would start from is gone.
+            IncompatibleUpgradeError, InputLostError: a deploy could not start from what the current deployment left.
+        """
+        request_id = request_id_or_new(request_id, self._clock)
+        control = self._home.need_stream(request.stream_id)
+        seen = self._context.observer.observe(request.stream_id)
+        self.sweep(request.stream_id)
+        run = self._under_way(control, request_id, request.digest)
+        if run is None:
+            rewrite = request.rewrite
+            check_changes(recorded_plans(control, seen.deployment_id), seen.spec.start.rewrite, rewrite)
+            waits_until = None if waits_seconds is None else self._clock.now() + timedelta(seconds=waits_seconds)
+            run = self.record(
+                control,
+                request_id,
+                Rehearsal(
+                    RehearsalTerms(**values_of(RehearsalTerms, terms)),
+                    allow_new_queries=request.terms.allow_new_queries,
+                    waits_until=waits_until,
+                    refuses=refuses,
+                    seeds=seeds,
+                    rewrite=rewrite,
+                    move_sources=plain_moves(request.terms.move_sources),
+                ),
+                deployment_id=seen.deployment_id,
+                deadline_seconds=deadline_seconds,
+                digest=request.digest,
+                notes=request.notes(seen.spec.version),
+            )
+        with self.beginning(control, run.run_id):
+            version = request.applied_to(control.with_found_modules(seen.spec).version, self._home.guarded)
+            spec = spec_of_run(run, seen.spec, version, StartPlan("fresh"), request.reason)
+            self._context.drivers.check(spec, ATTEMPT)
+            if snapshot_id is None:
+                refuse_spark(self._home, control, self._context.drivers, spec, seen)
+                start = start_of(self._home, control, seen, request, run.run_id)
+            else:
+                start = _decided(control, seen, request, control.need_manifest(snapshot_id))
+            spec = self.launch(control, replace(spec, start=start.plan))
+        return RehearsalView(control.stream_id, run.run_id, run.deployment_id, spec.start, run.deadline_at, start.notes)
+
+    def _under_way(self, control: StreamControl, request_id: str, digest: str) -> ScratchRun | None:
+        """The rehearsal of this request that is not over, or whose driver waits."""
+        mine = [
+            run_id
+            for run_id in self.begun_by(control.stream_id, [request_id])
+            if control.verdict(run_id) is None or self._is_left_alone(control, self.need(control, run_id))
+        ]
+        run = control.scratch_run(mine[-1]) if mine else None
+        if run is not None:
+            check_same_request(run, digest)
+        return run
+
+    # a driver that waits
+
+    def is_waiting(self, stream_id: str, rehearsal_id: str) -> bool:
+        """Whether its driver lives and waits to be handed over (``Drivers.hand_over``); writes nothing. Raises as
+        ``is_over``."""
+        control = self._home.control(stream_id)
+        if self.waiting_end(stream_id, rehearsal_id) or control.waiting(rehearsal_id) is None:
+            return False
+        handle = self.driver(control, rehearsal_id).handle()
+        return handle is not None and self._context.observer.status(handle).state == "running"
+
+    def waiting_end(self, stream_id: str, rehearsal_id: str) -> str:
+        """Why its driver will never wait (again); "" while it may. Raises as ``is_over``."""
+        control = self._home.control(stream_id)
+        run = self.need(control, rehearsal_id)
+        verdict, until, now = control.verdict(rehearsal_id), waits_until(run), self._clock.now()
+        if until is None:
+            return "it was not asked to wait"
+        if is_handed_over(control, rehearsal_id):
+            return "it was handed over"
+        if verdict is not None and not verdict.can_take_over:
+            return f"its rehearsal was not accepted: {verdict.why_not}".removesuffix(": ")
+        if verdict is None and is_late(run.deadline_at, now):
+            return "its rehearsal was not over at its deadline"
+        if now >= until:
+            return f"it waited until {format_time(until)}"
+        handle = self.driver(control, rehearsal_id).handle()
+        status = None if handle is None else self._context.observer.status(handle)
+        is_unseen = status is None or status.state == "unknown"
+        if verdict is not None and is_unseen and self.is_removed(control, rehearsal_id):
+            return "its driver has ended"
+        if status is None or not (status.has_ended or status.reported_end):
+            return ""
+        ran_on = [] if verdict is None else [note for note in verdict.notes if note.startswith(RAN_ON)]
+        return f"its driver has ended: {'; '.join((*ran_on, status.reason))}"
+
+    # its end
+
+    def wait(self, view: RehearsalView, on_progress: Report | None = None) -> PlanReport:
+        """Wait until a rehearsal is over, at its deadline at the latest, and report. What interrupts the wait ends the
+        rehearsal."""
+        with self.ended_if_interrupted(view.stream_id, view.rehearsal_id):
+            self.wait_over(view.stream_id, view.rehearsal_id, view.deadline_at, on_progress)
+            return self.report(view.stream_id, view.rehearsal_id)
+
+    def report(self, stream_id: str, rehearsal_id: str) -> PlanReport:
+        """``conclude`` a rehearsal and report on it; but a driver that waits, or is about to, is left alone."""
+        control = self._home.control(stream_id)
+        brought = brought_by(control, rehearsal_id)  # before ``conclude``, which removes the spec
+        run = self.need(control, rehearsal_id)
+        verdict = control.verdict(rehearsal_id)
+        if verdict is None or not self._is_left_alone(control, run):
+            run, verdict = self.conclude(stream_id, rehearsal_id)
+        comparison = compare_plans(self._home, control, run, verdict)
+        return report_of(run, verdict, comparison, known_bad(brought, verdict.spark_version))

@@ -1,1 +1,0 @@
-"""Reading the state in snapshots, by a driver of its own on a fork."""
