@@ -12,12 +12,13 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.options import plain_options
+from airflow_streamstate.protocol.views import View
 from airflow_streamstate.store.open import local_folder, path_of_file_uri
 
 _FIELDS = ("secrets", "launchers", "spark_connections", "stores", "files")
@@ -34,7 +35,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class AllowedPlace:
+class AllowedPlace(View):
     """A place where drivers may be: one launcher, with what decides whom it reaches.
 
     Attributes:
@@ -42,6 +43,8 @@ class AllowedPlace:
             allowed ``*`` alone stands for any value and for none, and within a text for letters, digits, ``.``, ``_``
             and ``-``, so that it spans no two items of a list.
     """
+
+    form: ClassVar[str] = "launcher conn_id? options?"
 
     launcher: str
     conn_id: str = ""
@@ -56,18 +59,9 @@ class AllowedPlace:
         kept = {name: value for name, value in plain.items() if reaching is None or name in reaching}
         return cls(launcher, conn_id, dict(sorted(kept.items())))
 
-    def to_json(self) -> dict[str, object]:
-        """The place as one entry of ``launchers``."""
-        found: dict[str, object] = {"launcher": self.launcher}
-        if self.conn_id:
-            found["conn_id"] = self.conn_id
-        if self.options:
-            found["options"] = dict(self.options)
-        return found
-
 
 @dataclass(frozen=True)
-class Allowed:
+class Allowed(View):
     """What objects of one home may name beyond it. Empty: drivers on this machine, without secrets.
 
     Attributes:
@@ -78,6 +72,8 @@ class Allowed:
             ones; a folder stands for all below it.
         where: where a person adds to it, for errors; "" for nowhere.
     """
+
+    form: ClassVar[str] = "secrets launchers spark_connections stores files"
 
     secrets: tuple[str, ...] = ()
     launchers: tuple[AllowedPlace, ...] = ()
@@ -108,16 +104,6 @@ class Allowed:
             files=_texts(given, "files", where),
             where=where,
         )
-
-    def to_json(self) -> dict[str, object]:
-        """The list as it is configured."""
-        return {
-            "secrets": list(self.secrets),
-            "launchers": [place.to_json() for place in self.launchers],
-            "spark_connections": list(self.spark_connections),
-            "stores": list(self.stores),
-            "files": list(self.files),
-        }
 
     @property
     def summary(self) -> str:

@@ -103,7 +103,7 @@ def _round(streams: Streams, number: int, source: Path, folder: Path) -> dict[st
     clock.sleep(clock.jitter() * (clock.monotonic_seconds() - began_seconds))
     requested_at = clock.now()
     # What is measured is how long the stream stands still; the trial before that runs beside it.
-    order = running.controller.drain(running.stream_id, terms=DrainTerms(rehearse=False))
+    order = running.controller.order("drain", running.stream_id, terms=DrainTerms(rehearse=False))
     running.controller.wait(WaitCondition.of(order), DRAIN_SECONDS)
     running.wait_exited(DRAIN_SECONDS)
     reports = {report["batchId"]: report for report in json.loads(reports_path.read_text(encoding="utf-8"))}

@@ -59,7 +59,7 @@ def _by_hand_seconds(ground: Ground, source: Path, number: int) -> float:
     with ground.streams(name) as streams:
         old = streams.deploy(f"{NAME}-{number}", SCRIPT, *_arguments(ground, name, source))
         old.wait_committed(QUERY, WARM_BATCH_ID, WAIT_SECONDS)
-        order = old.controller.drain(old.stream_id, terms=DrainTerms(rehearse=False))
+        order = old.controller.order("drain", old.stream_id, terms=DrainTerms(rehearse=False))
         old.controller.wait(WaitCondition.of(order), WAIT_SECONDS)
         new = streams.deploy(old.stream_id, SCRIPT, *_arguments(ground, name, source))
         last_id = max(ground.commits_of(old.checkpoint(QUERY)))

@@ -79,7 +79,7 @@ def _round(place: Path, source: Path) -> dict[str, float]:
         running = streams.deploy(NAME, SCRIPT, "--input", str(source), "--output", str(place / "counts"))
         for query_name in QUERIES:
             running.wait_committed(query_name, WARM_BATCH_ID, WAIT_SECONDS)
-        order = streams.controller.stop(running.stream_id)
+        order = streams.controller.order("stop", running.stream_id)
         streams.controller.wait(WaitCondition.of(order), WAIT_SECONDS)
         running.wait_exited(WAIT_SECONDS)
         plans, began_seconds = streams.controller.plans, SYSTEM_CLOCK.monotonic_seconds()

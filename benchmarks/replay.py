@@ -68,7 +68,7 @@ def _round(place: Path, source: Path) -> dict[str, Number]:
         arguments = ("--input", str(source), "--output", str(place / "delays"))
         running = streams.deploy(NAME, SCRIPT, *arguments, "--max-files-per-trigger", str(FILES_PER_BATCH))
         running.wait_committed(QUERY, LAST_BATCH_ID, WAIT_SECONDS)
-        order = streams.controller.stop(running.stream_id)
+        order = streams.controller.order("stop", running.stream_id)
         streams.controller.wait(WaitCondition.of(order), WAIT_SECONDS)
         running.wait_exited(WAIT_SECONDS)
         change = change_request(running.stream_id, master=MASTER)

@@ -128,7 +128,7 @@ def _measure(session: Session, running: Running, copies: Path) -> Result:
 
 def _snapshot(running: Running) -> dict[str, Any]:
     requested_at = SYSTEM_CLOCK.now()
-    order = running.controller.snapshot(running.stream_id)
+    order = running.controller.order("snapshot", running.stream_id)
     outcome = running.controller.wait(WaitCondition.of(order), WAIT_SECONDS).end
     snapshot = outcome.snapshot
     if snapshot is None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.alerts.conditions import Condition, Sight, conditions, growth, sampled
 from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.protocol.alerts import Alert, AlertRules, Owed, Told
-from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.redaction import shortened
+from airflow_streamstate.protocol.views import View
 
 MAX_TEXT_CHARACTERS = 500
 TELL_AGAIN_AFTER = timedelta(minutes=5)
@@ -26,7 +26,7 @@ _OF_SILENCE = frozenset({*_OWN_FAILURES, "driver_dead", "gave_up"})
 
 
 @dataclass(frozen=True)
-class AlertChange:
+class AlertChange(View):
     """An alert that was raised or resolved.
 
     Attributes:
@@ -34,6 +34,11 @@ class AlertChange:
         at: when that was seen.
         owner, labels: of the stream.
     """
+
+    form: ClassVar[str] = (
+        "message_id kind alert_id=alert.alert_id stream_id deployment_id owner labels rule=alert.rule"
+        " subject=alert.subject text=alert.text raised_at=alert.raised_at at"
+    )
 
     kind: Literal["raised", "resolved"]
     stream_id: str
@@ -59,23 +64,6 @@ class AlertChange:
     def message_id(self) -> str:
         """The same for each repeat of this message, by whichever process."""
         return f"{self.alert.alert_id}/{self.kind}"
-
-    def to_json(self) -> dict[str, object]:
-        """``message_id kind alert_id stream_id deployment_id owner labels rule subject text raised_at at``."""
-        return {
-            "message_id": self.message_id,
-            "kind": self.kind,
-            "alert_id": self.alert.alert_id,
-            "stream_id": self.stream_id,
-            "deployment_id": self.deployment_id,
-            "owner": self.owner,
-            "labels": dict(self.labels),
-            "rule": self.alert.rule,
-            "subject": self.alert.subject,
-            "text": self.alert.text,
-            "raised_at": format_time(self.alert.raised_at),
-            "at": format_time(self.at),
-        }
 
 
 def owed_change(status: StreamStatus, owed: Owed) -> AlertChange:

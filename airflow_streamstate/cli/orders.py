@@ -46,7 +46,7 @@ def stop(session: ShellSession, /, stream_id: str, ordering: Ordering, **given: 
     expiry = values_given(Expiry, given)
     controller = session.controller()
     if terms.deadline_seconds is None:
-        wait_and_emit(session, controller, controller.stop(stream_id, **order, **expiry), ordering)
+        wait_and_emit(session, controller, controller.order("stop", stream_id, **order, **expiry), ordering)
         return
     if ordering.timeout_seconds is None or ordering.is_timeout_given:
         raise click.UsageError("--deadline waits by itself: leave out --timeout and --async.")
@@ -83,7 +83,8 @@ def drain(session: ShellSession, /, stream_id: str, ordering: Ordering, **given:
     """
     terms = terms_given(DrainTerms, given)
     controller = session.controller()
-    order = controller.drain(
+    order = controller.order(
+        "drain",
         stream_id,
         terms=terms,
         **values_given(DeploymentChoice, given),

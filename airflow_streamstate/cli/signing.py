@@ -15,6 +15,7 @@ from airflow_streamstate.cli.options import Verb, option, pass_session
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol.signing import SigningKeys
+from airflow_streamstate.protocol.views import selected
 
 if TYPE_CHECKING:
     from airflow_streamstate.control.signatures import SignedRecord
@@ -125,12 +126,4 @@ def _done(record: SignedRecord, *, is_signed: bool) -> str:
 
 
 def _row(record: SignedRecord, done: str) -> dict[str, object]:
-    return {
-        "key": record.key,
-        "kind": record.kind,
-        "state": record.state,
-        "reason": record.reason,
-        "sha256": record.sha256,
-        "record": record.fields,
-        "done": done,
-    }
+    return selected(record, "key kind state reason sha256 record=fields") | {"done": done}

@@ -20,14 +20,12 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.orders import emit_order, wait_for
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
-from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.terms.declaration import terms_of
 from airflow_streamstate.protocol.terms.order import Expiry, SnapshotTerms
 from airflow_streamstate.protocol.terms.reading import ReaderTerms, VerifyTerms
 
 if TYPE_CHECKING:
-    from airflow_streamstate.controller.retention.kept_snapshots import KeptSnapshot
+    pass
 
 
 @click.command(cls=OrderVerb, waits_until="the snapshot is complete, and repeats the order while no driver takes it up")
@@ -43,8 +41,8 @@ def create(session: ShellSession, /, stream_id: str, pins: bool, ordering: Order
     is ready.
     """
     controller = session.controller()
-    asked = controller.snapshot(
-        stream_id, terms=terms_given(SnapshotTerms, given), **values_given(Expiry, given), **ordering.facts
+    asked = controller.order(
+        "snapshot", stream_id, terms=terms_given(SnapshotTerms, given), **values_given(Expiry, given), **ordering.facts
     )
     if pins:
         controller.retention.pin_ordered(asked)
@@ -65,7 +63,7 @@ def list_(session: ShellSession, /, stream_id: str) -> int:
     controller = session.controller()
     places = controller.mirrors_of(stream_id)
     rows = [
-        {**snapshot_row(kept), "mirrors": places.get(kept.manifest.snapshot_id, [])}
+        {**kept.to_json(), "mirrors": places.get(kept.manifest.snapshot_id, [])}
         for kept in controller.kept_snapshots(stream_id)
     ]
     unreadable = controller.snapshots.unreadable(stream_id)
@@ -100,37 +98,3 @@ def verify(session: ShellSession, /, stream_id: str, snapshot_id: str, deep: boo
         result = controller.readings.verify(request, deep=deep, on_progress=on_progress)
     session.emit(result, lambda console: render.verified(console, result))
     return status_of_findings(is_well=result["ok"])
-
-
-def snapshot_row(kept: KeptSnapshot) -> dict[str, object]:
-    """The row of one snapshot."""
-    manifest = kept.manifest
-    return {
-        "snapshot_id": manifest.snapshot_id,
-        "kind": manifest.snapshot_kind,
-        "deployment_id": manifest.deployment_id,
-        "taken_at": format_time(manifest.taken_at),
-        "used_at": kept.used_at,
-        "files": manifest.files_count,
-        "bytes": manifest.size_bytes,
-        "shared_bytes": kept.shared_bytes,
-        "place": manifest.data_uri or None,
-        "refers_to_checkpoint": manifest.refers_to_checkpoints,
-        "pinned": kept.is_pinned,
-        "last_known_good": kept.is_known_good,
-        "leases": list(kept.leases),
-        "request_id": manifest.request_id or None,
-        "content_digest": manifest.content_digest,
-        "queries": {name: _position(query) for name, query in manifest.queries.items()},
-    }
-
-
-def _position(query: QuerySnapshot) -> dict[str, object]:
-    position = query.position
-    return {
-        "batch_id": position.batch_id,
-        "planned_batch_id": position.planned_batch_id,
-        "end_offsets": list(position.end_offsets),
-        "watermark_at": None if position.watermark_at is None else format_time(position.watermark_at),
-        "drained": query.drained,
-    }

@@ -90,8 +90,8 @@ def cancel(
     if view is None:
         if is_given("after_stop"):
             raise _none_under_way(stream_id)
-        given = controller.cancel_drain(
-            stream_id, deployment_id=deployment_id, expires_in_seconds=expires_in_seconds, **ordering.facts
+        given = controller.order(
+            "cancel", stream_id, deployment_id=deployment_id, expires_in_seconds=expires_in_seconds, **ordering.facts
         )
         wait_and_emit(session, controller, given, ordering)
         return DONE

@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # each part is imported when it is first used
     from airflow_streamstate.controller.drivers.secrets import LookUp
     from airflow_streamstate.controller.home import Home
     from airflow_streamstate.controller.mirrors import Mirrors
+    from airflow_streamstate.controller.observe.orders import OrderVerb
     from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
     from airflow_streamstate.controller.request.requests import DeployRequest
     from airflow_streamstate.controller.retention.kept_snapshots import KeptSnapshot
@@ -238,14 +239,18 @@ class Controller:
     def _waits(self) -> Waits:
         from airflow_streamstate.controller.wait.waiting import Waits
 
-        waits = Waits(self._context, self._watching)
-        waits.add("rehearsed", self._look_at_rehearsal)
-        waits.add("upgrade", lambda condition: self.upgrades.look_for_work(condition))
-        waits.add("free", lambda condition: self.upgrades.look_for_none(condition))
-        waits.add("complete", lambda condition: self.completing.look(condition))
-        waits.add("snapshot request", lambda condition: self.snapshot_requests.look(condition))
-        waits.add("unwell", self._look_for_trouble)
-        return waits
+        return Waits(
+            self._context,
+            self._watching,
+            {
+                "snapshot request": lambda condition: self.snapshot_requests.look(condition),
+                "rehearsed": self._look_at_rehearsal,
+                "upgrade": lambda condition: self.upgrades.look_for_work(condition),
+                "free": lambda condition: self.upgrades.look_for_none(condition),
+                "complete": lambda condition: self.completing.look(condition),
+                "unwell": self._look_for_trouble,
+            },
+        )
 
     @classmethod
     def local(
@@ -355,101 +360,54 @@ class Controller:
 
     # commands
 
-    def stop(
+    def order(
         self,
+        verb: OrderVerb,
         stream_id: str,
         *,
         deployment_id: str | None = None,
         request_id: str | None = None,
+        terms: DrainTerms | SnapshotTerms | None = None,
         reason: str = "",
         expires_in_seconds: float | None = None,
     ) -> CommandView:
-        """Tell the driver to end after the batch in flight, with its state in a snapshot. Answered at once for a
-        deployment that has ended.
+        """Record an order to a deployment; does not wait for its end. Answered at once if its end is known already.
+
+        * ``stop``: end after the batch in flight, with the state in a snapshot.
+        * ``drain``: flush all state, then end. A deployment that is stopped, finished or failed is launched for the
+          flush alone.
+        * ``cancel``: withdraw every earlier drain; the stream continues.
+        * ``snapshot``: take a snapshot; of a deployment that has ended, the one at its end answers. The same request id
+          goes to the attempt that is current then, until there is one snapshot.
 
         Args:
-            deployment_id: None for the current deployment.
+            deployment_id: None for the current deployment; not for a snapshot.
             request_id: the same for every retry of this request; None for a new request.
+            terms: of a drain or a snapshot; None for the defaults.
             reason: kept with the command.
             expires_in_seconds: a command that has not begun by then never begins; None: it does not expire.
 
         Raises:
             StreamNotFoundError, DeploymentNotFoundError: there is none.
-            ConflictError: no driver would take the command.
+            ConflictError: no driver would take the command; there is no drain to cancel, or its flush has begun.
         """
+        request_id = request_id_or_new(request_id, self.clock)
+        if verb == "snapshot":
+            return self.snapshot_requests.ask(
+                stream_id,
+                request_id=request_id,
+                terms=terms if isinstance(terms, SnapshotTerms) else DEFAULT_SNAPSHOT,
+                reason=reason,
+                expires_in_seconds=expires_in_seconds,
+            )
         return self._orders.order(
             stream_id,
-            "stop",
+            verb,
             deployment_id=deployment_id,
-            request_id=request_id_or_new(request_id, self.clock),
+            request_id=request_id,
             reason=reason,
             expires_in_seconds=expires_in_seconds,
-        )
-
-    def drain(
-        self,
-        stream_id: str,
-        *,
-        deployment_id: str | None = None,
-        request_id: str | None = None,
-        terms: DrainTerms = DEFAULT_DRAIN,
-        reason: str = "",
-        expires_in_seconds: float | None = None,
-    ) -> CommandView:
-        """Write a drain notification. For a deployment that is stopped, finished or failed, also launch its recorded
-        code for the flush alone. Answered at once for a drained one. Arguments and errors as ``stop``."""
-        return self._orders.order(
-            stream_id,
-            "drain",
-            deployment_id=deployment_id,
-            request_id=request_id_or_new(request_id, self.clock),
-            reason=reason,
-            expires_in_seconds=expires_in_seconds,
-            terms=terms,
-        )
-
-    def cancel_drain(
-        self,
-        stream_id: str,
-        *,
-        deployment_id: str | None = None,
-        request_id: str | None = None,
-        reason: str = "",
-        expires_in_seconds: float | None = None,
-    ) -> CommandView:
-        """Withdraw every earlier drain; the stream runs on. Arguments and errors as ``stop``.
-
-        Raises:
-            ConflictError: there is no drain, or its flush has begun.
-        """
-        return self._orders.order(
-            stream_id,
-            "cancel",
-            deployment_id=deployment_id,
-            request_id=request_id_or_new(request_id, self.clock),
-            reason=reason,
-            expires_in_seconds=expires_in_seconds,
-        )
-
-    def snapshot(
-        self,
-        stream_id: str,
-        *,
-        request_id: str | None = None,
-        terms: SnapshotTerms = DEFAULT_SNAPSHOT,
-        reason: str = "",
-        expires_in_seconds: float | None = None,
-    ) -> CommandView:
-        """Tell the driver to take a snapshot; for a deployment that has ended, the one at its end answers.
-
-        As ``stop``; but the same request id goes on to the attempt that is current then, until there is one snapshot.
-        """
-        return self.snapshot_requests.ask(
-            stream_id,
-            request_id=request_id_or_new(request_id, self.clock),
-            terms=terms,
-            reason=reason,
-            expires_in_seconds=expires_in_seconds,
+            terms=terms if isinstance(terms, DrainTerms) else DEFAULT_DRAIN,
         )
 
     def kill(self, stream_id: str, *, grace_seconds: float = 10.0) -> DeploymentView:

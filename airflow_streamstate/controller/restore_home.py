@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from airflow_streamstate.control.journal import NumberedEvent
 from airflow_streamstate.control.retention import Retention
@@ -35,6 +36,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
+from airflow_streamstate.protocol.views import View
 from airflow_streamstate.snapshot.copy import CopyProgress
 from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.mirror import artifact_keys, carry
@@ -43,7 +45,7 @@ from airflow_streamstate.store.base import Store
 
 
 @dataclass(frozen=True)
-class RestoredStream:
+class RestoredStream(View):
     """One stream that can be deployed again.
 
     Attributes:
@@ -52,6 +54,10 @@ class RestoredStream:
         files, size_bytes: what was fetched.
         dropped: mirrors that were given up, each with the reason.
     """
+
+    form: ClassVar[str] = (
+        "stream_id deployment_id snapshot_id kind=snapshot_kind is_end files bytes=size_bytes dropped=dropped_rows"
+    )
 
     stream_id: str
     deployment_id: str
@@ -62,18 +68,10 @@ class RestoredStream:
     size_bytes: int
     dropped: tuple[tuple[str, str], ...] = ()
 
-    def to_json(self) -> dict[str, object]:
-        """As a plain JSON object."""
-        return {
-            "stream_id": self.stream_id,
-            "deployment_id": self.deployment_id,
-            "snapshot_id": self.snapshot_id,
-            "kind": self.snapshot_kind,
-            "is_end": self.is_end,
-            "files": self.files,
-            "bytes": self.size_bytes,
-            "dropped": [{"mirror": uri, "why": why} for uri, why in self.dropped],
-        }
+    @property
+    def dropped_rows(self) -> list[dict[str, str]]:
+        """``dropped``, with names."""
+        return [{"mirror": uri, "why": why} for uri, why in self.dropped]
 
 
 @dataclass(frozen=True)

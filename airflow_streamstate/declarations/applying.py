@@ -54,6 +54,7 @@ from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.protocol.ownership import Ownership
 from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.terms.order import WaveTerms
+from airflow_streamstate.protocol.views import View
 
 Target = DeclaredStream | StreamDifference
 """What is made: a stream as its file says, or the end of one that no file declares."""
@@ -65,7 +66,7 @@ _MOST_TRIES = 1_000
 
 
 @dataclass(frozen=True)
-class Applied:
+class Applied(View):
     """What became of one stream.
 
     Attributes:
@@ -85,10 +86,6 @@ class Applied:
     def is_well(self) -> bool:
         """Whether the stream is as declared."""
         return self.result in ("done", "unchanged")
-
-    def to_json(self) -> dict[str, object]:
-        """The fields."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -674,7 +671,7 @@ class _OneStream:
 
 def stopping(controller: Controller, stream_id: str, request_id: str, timeout_seconds: float) -> UnderWay:
     """Order a stream to stop; it waits for its end. Raises as ``Controller.stop``."""
-    order = controller.stop(stream_id, request_id=request_id, reason="as its file says")
+    order = controller.order("stop", stream_id, request_id=request_id, reason="as its file says")
     until_at = controller.clock.now() + timedelta(seconds=timeout_seconds)
     return UnderWay("stop", WaitCondition.of(order), until_at, order.deployment_id)
 

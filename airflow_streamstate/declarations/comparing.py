@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -33,6 +33,7 @@ from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.terms.declaration import terms_of
 from airflow_streamstate.protocol.terms.stream import StreamTerms
 from airflow_streamstate.protocol.terms.version import Artifact, Version
+from airflow_streamstate.protocol.views import View
 
 Step = Literal["deploy", "upgrade", "rescale", "resume", "stop", "policy", "continue", "nothing", "refused"]
 Kind = Literal["new", "changed", "unchanged", "not declared", "refused"]
@@ -55,7 +56,7 @@ class FieldDifference:
 
 
 @dataclass(frozen=True)
-class StreamDifference:
+class StreamDifference(View):
     """How a stream differs from its declaration.
 
     Attributes:
@@ -76,10 +77,6 @@ class StreamDifference:
     fields: tuple[FieldDifference, ...] = ()
     reason: str = ""
     verdict: str = ""
-
-    def to_json(self) -> dict[str, object]:
-        """The fields."""
-        return {**vars(self), "fields": [asdict(one) for one in self.fields]}
 
     @classmethod
     def from_json(cls, raw: object) -> StreamDifference:

@@ -17,10 +17,10 @@ _REASON = "the Airflow task that waited for it was ended"
 
 def end_as_asked(controller: Controller, action: str, stream_id: str, deployment_id: str) -> None:
     """Record the leaving, stop, drain or kill of the deployment, if it is still current; does not wait for it."""
-    if action == "stop":
-        controller.stop(stream_id, deployment_id=deployment_id, reason=_REASON)
-    elif action == "drain":
-        controller.drain(stream_id, deployment_id=deployment_id, reason=_REASON)
+    if action in ("stop", "drain"):
+        controller.order(
+            "stop" if action == "stop" else "drain", stream_id, deployment_id=deployment_id, reason=_REASON
+        )
     elif action == "kill" and controller.status(stream_id).deployment_id == deployment_id:
         controller.kill(stream_id)
 

@@ -18,10 +18,12 @@ from airflow_streamstate.hooks.rendered import as_seconds
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.links import LINKS, QUERY_NAMES, links_of
 from airflow_streamstate.protocol.requesters import requester
+from airflow_streamstate.protocol.views import selected
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_streamstate.controller.observe.orders import OrderVerb
     from airflow_streamstate.controller.observe.views import CommandView
     from airflow_streamstate.controller.wait.condition import WaitCondition
     from airflow_streamstate.hooks.ending import OnKill
@@ -51,13 +53,7 @@ def cleared_after(context: Context, retries: int) -> int:
 
 def ordered(order: CommandView) -> dict[str, Any]:
     """The result of an operator that records an order and does not wait."""
-    return {
-        "stream_id": order.stream_id,
-        "deployment_id": order.deployment_id,
-        "command_id": order.command_id,
-        "key": order.key,
-        "state": order.state,
-    }
+    return selected(order, "stream_id deployment_id command_id key state request_id?")
 
 
 def requester_of(context: Context) -> str:
@@ -169,6 +165,20 @@ class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
         with told_to_airflow(self):
             content = read_event(event)
             return self.result_from(content.watch, content.need_result())
+
+    def give_order(self, context: Context, hook: StreamStateHook, verb: OrderVerb, **given: Any) -> CommandView:
+        """Give an order under the request id of the task, and push what is known of it; ``given``: its terms."""
+        order = hook.client.order(
+            verb, str(self.stream_id), reason=str(self.reason), request_id=request_id_of(context), **given
+        )
+        self.tell_known(context, hook, deployment_id=order.deployment_id, command_id=order.command_id)
+        return order
+
+    def end_of(self, hook: StreamStateHook, order: CommandView, *, waits: bool) -> dict[str, Any]:
+        """The result of an order: its end, or with ``waits`` False that it is recorded."""
+        from airflow_streamstate.controller.wait.condition import WaitCondition
+
+        return self.wait_until_done(hook, WaitCondition.of(order)) if waits else ordered(order)
 
     def tell_known(self, context: Context, hook: StreamStateHook, **ids: str | None) -> None:
         """Push what is known of the stream by now: each id under its name, and the links beside the task instance.

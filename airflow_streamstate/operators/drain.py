@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
+from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.lineage import TellsLineage
 from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, renderers_of, taken_terms
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
@@ -88,15 +88,12 @@ class DrainStreamOperator(TellsLineage, StreamStateOperator):
         self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        from airflow_streamstate.controller.wait.condition import WaitCondition
-
-        order = hook.client.drain(
-            str(self.stream_id),
+        order = self.give_order(
+            context,
+            hook,
+            "drain",
             terms=rendered_terms(DrainTerms, self, self.taken),
-            reason=str(self.reason),
-            request_id=request_id_of(context),
             **vars(rendered_terms(DeploymentChoice, self, self.taken)),
             **vars(rendered_terms(Expiry, self, self.taken)),
         )
-        self.tell_known(context, hook, deployment_id=order.deployment_id, command_id=order.command_id)
-        return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)
+        return self.end_of(hook, order, waits=self.wait_for_completion)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
+from airflow_streamstate.operators.base import StreamStateOperator
 from airflow_streamstate.operators.term_fields import names_of, rendered_terms, taken_terms
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.protocol.terms.order import Expiry, SnapshotTerms
@@ -64,16 +64,6 @@ class SnapshotStreamOperator(StreamStateOperator):
         self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        from airflow_streamstate.controller.wait.condition import WaitCondition
-
-        order = hook.client.snapshot(
-            str(self.stream_id),
-            terms=rendered_terms(SnapshotTerms, self, self.taken),
-            reason=str(self.reason),
-            **vars(rendered_terms(Expiry, self, self.taken)),
-            request_id=request_id_of(context),
-        )
-        self.tell_known(context, hook, deployment_id=order.deployment_id, command_id=order.command_id)
-        if not self.wait_for_completion:
-            return {**ordered(order), "request_id": order.request_id}
-        return self.wait_until_done(hook, WaitCondition.of(order))
+        terms, expiry = rendered_terms(SnapshotTerms, self, self.taken), rendered_terms(Expiry, self, self.taken)
+        order = self.give_order(context, hook, "snapshot", terms=terms, **vars(expiry))
+        return self.end_of(hook, order, waits=self.wait_for_completion)

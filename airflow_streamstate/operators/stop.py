@@ -9,11 +9,12 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import optional_text, yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.base import StreamStateOperator, ordered, request_id_of
+from airflow_streamstate.operators.base import StreamStateOperator, request_id_of
 from airflow_streamstate.operators.lineage import TellsLineage
 from airflow_streamstate.operators.term_fields import choices_of, names_of, rendered_terms, taken_terms
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.protocol.terms.order import DeploymentChoice, Expiry, StopTerms
+from airflow_streamstate.protocol.views import selected
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -79,8 +80,6 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
         self.wait_for_completion = wait_for_completion
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
-        from airflow_streamstate.controller.wait.condition import WaitCondition
-
         chosen = rendered_terms(DeploymentChoice, self, self.taken)
         deadline = self._deadline(context)
         keeps_any_end = deadline is not None and deadline["on_deadline"] == "kill"
@@ -94,15 +93,9 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
                 self._defer_until(context, hook, deadline)
             self.tell_known(context, hook)
             return self._stopped_by(hook, deadline)
-        order = hook.client.stop(
-            str(self.stream_id),
-            reason=str(self.reason),
-            request_id=request_id_of(context),
-            **vars(chosen),
-            **vars(rendered_terms(Expiry, self, self.taken)),
-        )
-        self.tell_known(context, hook, deployment_id=order.deployment_id, command_id=order.command_id)
-        return self.wait_until_done(hook, WaitCondition.of(order)) if self.wait_for_completion else ordered(order)
+        expiry = rendered_terms(Expiry, self, self.taken)
+        order = self.give_order(context, hook, "stop", **vars(chosen), **vars(expiry))
+        return self.end_of(hook, order, waits=self.wait_for_completion)
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
         from airflow_streamstate.triggers.events import read_event
@@ -174,8 +167,7 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
 
 def _nothing_to_stop(status: StreamStatus) -> dict[str, Any]:
     return {
-        "stream_id": status.stream_id,
-        "deployment_id": status.deployment_id,
+        **selected(status, "stream_id deployment_id"),
         "command_id": None,
         "snapshot_id": None,
         "end_offsets": {},

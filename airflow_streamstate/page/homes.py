@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError  # until Python 3.10 not the built-in one
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.controller.client import Controller
@@ -27,6 +27,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.page.rows import BatchTime, row_of, unread_row, unreadable_row
+from airflow_streamstate.protocol.views import View
 from airflow_streamstate.store.patience import one_of_many
 
 LOOK_SECONDS = 4.0
@@ -49,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class HomeSeen:
+class HomeSeen(View):
     """The streams of a home, as last read.
 
     Attributes:
@@ -59,20 +60,23 @@ class HomeSeen:
         is_looking: a look is under way.
     """
 
+    form: ClassVar[str] = "conn_id streams=rows error=shown_error looked_at=looked_at_text is_looking"
+
     conn_id: str
     rows: tuple[Mapping[str, object], ...]
     error: StreamStateError | None = None
     looked_at: datetime | None = None
     is_looking: bool = False
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "conn_id": self.conn_id,
-            "streams": list(self.rows),
-            "error": None if self.error is None else error_json(self.error),
-            "looked_at": None if self.looked_at is None else self.looked_at.isoformat(),
-            "is_looking": self.is_looking,
-        }
+    @property
+    def shown_error(self) -> dict[str, object] | None:
+        """The error as the page shows it."""
+        return None if self.error is None else error_json(self.error)
+
+    @property
+    def looked_at_text(self) -> str | None:
+        """When the last look ended, to the microsecond."""
+        return None if self.looked_at is None else self.looked_at.isoformat()
 
 
 def error_json(error: StreamStateError) -> dict[str, object]:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.observe.views import QueryStatus, StreamStatus
-from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.views import selected
 
 BEGINNING_OF_TIME_YEAR = 1970
 """Spark's watermark before it has seen a row."""
@@ -37,25 +37,19 @@ def row_of(status: StreamStatus, times: deque[BatchTime], now: datetime) -> dict
             times.append(one)
     last = status.last_event
     return {
-        "stream_id": status.stream_id,
-        "state": status.state,
+        **selected(status, "stream_id state"),
         "why": status.error or status.why,
         "version": status.version_label or status.application,
-        "deployment_id": status.deployment_id,
-        "attempt": status.attempt,
+        **selected(status, "deployment_id attempt"),
         "restarts": max(status.attempt - 1, 0),
         "restart_policy": status.restarts,
         "lags": lags_of(queries.values()),
         "watermark_delay_seconds": watermark_delay_seconds(status, now),
         "batch_seconds": None if slowest is None else slowest.batch_seconds,
         "batch_times": [one.seconds for one in times],
-        "heartbeat_age_seconds": status.heartbeat_age_seconds,
-        "snapshot_id": status.snapshot_id,
-        "snapshot_age_seconds": status.snapshot_age_seconds,
-        "last_event": None if last is None else {"kind": last.kind, "at": format_time(last.at)},
-        "upgrade": status.upgrade,
-        "owner": status.owner,
-        "labels": dict(status.labels),
+        **selected(status, "heartbeat_age_seconds snapshot_id snapshot_age_seconds"),
+        "last_event": None if last is None else selected(last, "kind at"),
+        **selected(status, "upgrade owner labels"),
     }
 
 

@@ -34,6 +34,7 @@ from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.scratch import Replay
 from airflow_streamstate.protocol.stream_events import StreamCursor
 from airflow_streamstate.protocol.upgrades import UpgradeStep
+from airflow_streamstate.protocol.views import selected
 
 LAST_DEPLOYMENTS = 40
 LAST_UPGRADES = 10
@@ -132,17 +133,9 @@ def snapshots_part(client: Controller, asked: Asked) -> dict[str, Any]:
     """The complete snapshots, newest first, with what keeps them."""
     stream_id = asked.stream_id
     rows = [
-        {
-            "snapshot_id": kept.manifest.snapshot_id,
-            "kind": kept.manifest.snapshot_kind,
-            "taken_at": format_time(kept.manifest.taken_at),
-            "files": kept.manifest.files_count,
-            "bytes": kept.manifest.size_bytes,
-            "shared_bytes": kept.shared_bytes,
-            "is_pinned": kept.is_pinned,
-            "is_known_good": kept.is_known_good,
-            "batches": {name: query.position.batch_id for name, query in kept.manifest.queries.items()},
-        }
+        selected(kept.manifest, "snapshot_id kind=snapshot_kind taken_at files=files_count bytes=size_bytes")
+        | selected(kept, "shared_bytes is_pinned is_known_good")
+        | {"batches": {name: query.position.batch_id for name, query in kept.manifest.queries.items()}}
         for kept in client.kept_snapshots(stream_id)
     ]
     return {"snapshots": rows[::-1], "unreadable": client.snapshots.unreadable(stream_id)}
@@ -235,12 +228,11 @@ def _upgrade_json(
     approval = journal.approval(upgrade.upgrade_id)
     return {
         **view.to_json(),
-        "asked": upgrade.asked,
-        "created_at": format_time(upgrade.created_at),
-        "requested_by": upgrade.requested_by,
-        "asked_reason": upgrade.reason,
-        "needs_approval": upgrade.terms.waits_for_approval,
-        "approved_by_another": upgrade.terms.approved_by_another,
+        **selected(
+            upgrade,
+            "asked created_at requested_by asked_reason=reason needs_approval=terms.waits_for_approval"
+            " approved_by_another=terms.approved_by_another",
+        ),
         "awaits_approval": upgrade.terms.waits_for_approval and state.phase == "planned" and approval is None,
         "rehearsal_id": state.rehearsal_id,
         "seconds": downtime_seconds(view.downtimes),
@@ -268,7 +260,9 @@ def replay_part(client: Controller, asked: Asked) -> dict[str, Any]:
         return {"replay": None}
     report, compared_with, _ = reports[0]
     old = next((one for one, _, out in reports if out == compared_with), None) if compared_with else None
-    found: dict[str, Any] = {"replay": _replay_json(report), "columns": [], "rows": [], "samples": {}}
+    queries = {name: selected(query, "outcome error batches") for name, query in report.queries.items()}
+    shown = selected(report, "replay_id deployment_id outcome error seconds notes") | {"queries": queries}
+    found: dict[str, Any] = {"replay": shown, "columns": [], "rows": [], "samples": {}}
     if old is None:
         return found
     both = ReplayedVersions(old, report)
@@ -300,15 +294,6 @@ def _replays(client: Controller, stream_id: str) -> list[tuple[ReplayReport, str
         found.append((verdict.given_at, replay_report(run, verdict), run.what))
     found.sort(key=lambda one: one[0], reverse=True)
     return [(report, replay.compared_with, replay.out) for _, report, replay in found[:LAST_REPLAYS]]
-
-
-def _replay_json(report: ReplayReport) -> Mapping[str, Any]:
-    queries = {
-        name: {"outcome": query.outcome, "error": query.error, "batches": [asdict(batch) for batch in query.batches]}
-        for name, query in report.queries.items()
-    }
-    kept = {name: getattr(report, name) for name in ("replay_id", "deployment_id", "outcome", "error", "seconds")}
-    return {**kept, "notes": list(report.notes), "queries": queries}
 
 
 PARTS: Mapping[str, Part] = {

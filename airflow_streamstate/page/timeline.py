@@ -18,6 +18,7 @@ from airflow_streamstate.protocol.events import (
 )
 from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.views import selected
 
 SILENT = "its driver has ended without a last word"
 
@@ -98,12 +99,7 @@ def _lane(spec: DeploymentSpec, attempts: list[dict[str, Any]]) -> dict[str, Any
     return {
         "deployment_id": spec.deployment_id,
         "version": spec.version.version_label or spec.version.application.name,
-        "mode": spec.start.mode,
-        "snapshot_id": spec.start.snapshot_id,
-        "predecessor_id": spec.start.predecessor_id,
-        "created_at": format_time(spec.created_at),
-        "requested_by": spec.requested_by,
-        "reason": spec.reason,
+        **selected(spec, "**start created_at requested_by reason"),
         "attempts": attempts,
     }
 
@@ -118,9 +114,5 @@ def _mark(event: Event) -> dict[str, Any] | None:
         return None
     snapshot_id = getattr(event, "snapshot_id", None) or ""
     query_name = getattr(event, "query_name", "")
-    return {
-        "at": format_time(event.at),
-        "word": event.mark,
-        "deployment_id": event.deployment_id,
-        "text": " ".join(part for part in (str(snapshot_id), query_name) if part),
-    }
+    text = " ".join(part for part in (str(snapshot_id), query_name) if part)
+    return selected(event, "at word=mark deployment_id") | {"text": text}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 from airflow_streamstate.errors import (
     DeadlineExceededError,
@@ -34,6 +34,7 @@ from airflow_streamstate.plan.replay_report import (
     versions_rows,
 )
 from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchRun, ScratchVerdict
+from airflow_streamstate.protocol.views import View, selected
 
 ReportOutcome = Literal["fits", "refused", "failed", "deadline"]
 START_ONE = "Let the script start its queries under a rehearsal, too (STREAMSTATE_REHEARSAL=1), and plan again."
@@ -42,7 +43,7 @@ _ASKED_FOR = frozenset({"query-added", "query-renamed"})
 
 
 @dataclass(frozen=True)
-class QueryReport:
+class QueryReport(View):
     """One query.
 
     Attributes:
@@ -52,10 +53,18 @@ class QueryReport:
         rehearsed: its rehearsal; None where it was not started in it.
     """
 
+    form: ClassVar[str] = "verdict differences advice rehearsal"
+
     verdict: Verdict | None
     differences: tuple[Difference, ...] = ()
     advice: tuple[Advice, ...] = ()
     rehearsed: RehearsedQuery | None = None
+
+    @property
+    def rehearsal(self) -> dict[str, object] | None:
+        """``rehearsed`` as JSON; an error that is "" is null."""
+        tried = self.rehearsed
+        return None if tried is None else selected(tried, "*") | {"error": tried.error or None}
 
     @property
     def reason_to_drain(self) -> str:
@@ -153,22 +162,10 @@ class PlanReport:
     def to_json(self) -> dict[str, object]:
         """``stream_id deployment_id rehearsal_id outcome reason verdict queries rehearsal{ok,seconds,error}
         seed{ok,error} replay{queries, old} not_replayed notes``."""
+        rehearsed = selected(self, "ok=rehearsal_ok seconds error traceback log_tail spark_version")
         return {
-            "stream_id": self.stream_id,
-            "deployment_id": self.deployment_id,
-            "rehearsal_id": self.rehearsal_id,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "verdict": self.verdict,
-            "queries": {name: _query_json(query) for name, query in self.queries.items()},
-            "rehearsal": {
-                "ok": self.rehearsal_ok,
-                "seconds": self.seconds,
-                "error": self.error or None,
-                "traceback": self.traceback,
-                "log_tail": self.log_tail,
-                "spark_version": self.spark_version,
-            },
+            **selected(self, "stream_id deployment_id rehearsal_id outcome reason verdict queries"),
+            "rehearsal": rehearsed | {"error": self.error or None},
             "seed": {"ok": self.seed_ok, "error": self.seed_error or None},
             "replay": None if self.replay is None else self.replay.to_json(),
             "not_replayed": self.not_replayed or None,
@@ -190,23 +187,6 @@ class PlanReport:
         if self.error:
             return False
         return True if self.rehearse else None
-
-
-def _query_json(query: QueryReport) -> dict[str, object]:
-    tried = query.rehearsed
-    return {
-        "verdict": query.verdict,
-        "differences": [asdict(each) for each in query.differences],
-        "advice": [asdict(each) for each in query.advice],
-        "rehearsal": None
-        if tried is None
-        else {
-            **asdict(tried),
-            "error": tried.error or None,
-            "notes": list(tried.notes),
-            "batch_ids": list(tried.batch_ids),
-        },
-    }
 
 
 def report_of(

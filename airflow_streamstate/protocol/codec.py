@@ -96,18 +96,19 @@ def fields_json(value: object) -> dict[str, object]:
     """The fields of a dataclass as plain JSON, those of a ``Tagged`` with its kind."""
     fields = dataclasses.fields(typing.cast("Any", value))
     kind = {"kind": type(value).__name__} if isinstance(value, Tagged) else {}
-    return {**kind, **{field.name: _out(getattr(value, field.name)) for field in fields}}
+    return {**kind, **{field.name: plain_value(getattr(value, field.name)) for field in fields}}
 
 
-def _out(value: object) -> object:
+def plain_value(value: object) -> object:
+    """The value of any field as plain JSON."""
     if isinstance(value, datetime):
         return format_time(value)
     if dataclasses.is_dataclass(value):
         return fields_json(value)
     if isinstance(value, Mapping):
-        return {str(key): _out(item) for key, item in value.items()}
+        return {str(key): plain_value(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_out(item) for item in value]
+        return [plain_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no such number
     return value

@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
+from typing import ClassVar
 
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.fields import DeploymentId, Milliseconds, QueryName, Seconds
+from airflow_streamstate.protocol.views import View, selected
 
 STORE, DRIVER, CONTROLLER = "store", "driver", "controller"
 
@@ -75,7 +77,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Downtime:
+class Downtime(View):
     """How long a query committed nothing while its stream moved from one deployment to another.
 
     Attributes:
@@ -91,6 +93,11 @@ class Downtime:
             and no heartbeat has it.
     """
 
+    form: ClassVar[str] = (
+        "query=query_name from_deployment_id to_deployment_id from_at until_at seconds has_ended=is_over idle_seconds"
+        " downtime_seconds has_found_nothing state_load_ms waterfall"
+    )
+
     query_name: QueryName
     from_deployment_id: DeploymentId
     to_deployment_id: DeploymentId
@@ -100,6 +107,19 @@ class Downtime:
     marks: tuple[Mark, ...] = ()
     state_load_ms: Milliseconds | None = None
     has_ended: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the new deployment has committed, or has found nothing to commit."""
+        return self.has_ended or self.until_at is not None
+
+    @property
+    def waterfall(self) -> list[dict[str, object]]:
+        """The marks as JSON, with the seconds since the last commit."""
+        return [
+            selected(mark, "phase at clock") | {"after_seconds": round((mark.at - self.from_at).total_seconds(), 3)}
+            for mark in self.marks
+        ]
 
     @property
     def idle_seconds(self) -> float:

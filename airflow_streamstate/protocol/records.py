@@ -27,6 +27,7 @@ from airflow_streamstate.protocol.fields import (
 from airflow_streamstate.protocol.terms.declaration import term
 from airflow_streamstate.protocol.terms.start import StartMode
 from airflow_streamstate.protocol.terms.version import Artifact, Version
+from airflow_streamstate.protocol.views import View
 
 
 @message
@@ -97,7 +98,7 @@ class StateRewrite:
 
 
 @dataclass(frozen=True)
-class StartPlan:
+class StartPlan(View):
     """How a deployment starts.
 
     Attributes:
@@ -120,6 +121,8 @@ class StartPlan:
         begins_anew: the user asked for ``fresh`` by that word: queries that ran without streamstate begin again, too.
         accept_hazards: of a restore: the state may be continued by a hazardous plan (Law 17).
     """
+
+    form: ClassVar[str] = "mode snapshot_id predecessor_id"
 
     mode: StartMode
     snapshot_id: SnapshotId | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
@@ -16,6 +16,7 @@ from airflow_streamstate.protocol.codec import Message, message
 from airflow_streamstate.protocol.fields import Count, DeploymentId, Seconds, SnapshotId, StreamId, Word
 from airflow_streamstate.protocol.manifest import SnapshotSlot
 from airflow_streamstate.protocol.terms.declaration import check_names, check_terms, term
+from airflow_streamstate.protocol.views import View
 
 KEPT_SNAPSHOTS = 10
 """The number of snapshots kept by default."""
@@ -152,13 +153,15 @@ class KnownGood:
 
 
 @dataclass(frozen=True)
-class SettledCustody:
+class SettledCustody(View):
     """The result of an audit whose evidence was pruned.
 
     Attributes:
         through: the deployment up to which every beginning was audited.
         is_whole: each of them was exact, apart from what was allowed by name.
     """
+
+    form: ClassVar[str] = "through ok=is_whole audited_at"
 
     through: DeploymentId
     is_whole: bool

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Literal, get_args
 
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import format_time, parse_time
+from airflow_streamstate.protocol.codec import FieldError, read_fields
+from airflow_streamstate.protocol.views import View
 
 StreamEventKind = Literal[
     "healthy", "degraded", "query_died", "stalled", "lagging", "failed", "restarted", "gave_up", "drained", "stopped",
@@ -18,7 +19,7 @@ STREAM_EVENT_KINDS: tuple[StreamEventKind, ...] = get_args(StreamEventKind)
 
 
 @dataclass(frozen=True)
-class StreamEvent:
+class StreamEvent(View):
     """One thing that happened to a stream.
 
     Attributes:
@@ -37,13 +38,9 @@ class StreamEvent:
     text: str
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields, the time as RFC 3339."""
-        return {**asdict(self), "at": format_time(self.at), "facts": dict(self.facts)}
-
 
 @dataclass(frozen=True)
-class StreamCursor:
+class StreamCursor(View):
     """Up to where the events of one stream were read.
 
     Attributes:
@@ -65,33 +62,10 @@ class StreamCursor:
     upgraded_at: datetime | None = None
     alerts: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields."""
-        at = None if self.upgraded_at is None else format_time(self.upgraded_at)
-        return {
-            **asdict(self),
-            "told": list(self.told),
-            "upgrades": list(self.upgrades),
-            "upgraded_at": at,
-            "alerts": list(self.alerts),
-        }
-
     @classmethod
     def from_json(cls, raw: Any) -> StreamCursor:
         """The cursor in this object; raises ValueError for another object."""
-        if not isinstance(raw, Mapping):
-            raise ValueError("no cursor of stream events")  # noqa: TRY004 - it came through a database
         try:
-            at = raw["upgraded_at"]
-            return cls(
-                str(raw["deployment_id"]),
-                int(raw["number"]),
-                int(raw["attempt"]),
-                bool(raw["has_ended"]),
-                tuple(map(str, raw["told"])),
-                tuple(map(str, raw["upgrades"])),
-                None if at is None else parse_time(at),
-                tuple(map(str, raw["alerts"])),
-            )
-        except (KeyError, TypeError, ValueError) as problem:
-            raise ValueError(f"no cursor of stream events: {problem!r}") from None
+            return read_fields(cls, raw)
+        except FieldError as problem:
+            raise ValueError(f"no cursor of stream events: {problem}") from None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from airflow_streamstate.checkpoint.state_files import MAX_PARTITIONS
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry
+from airflow_streamstate.protocol.views import View
 
 _PARTITION = re.compile(r"state/([0-9]+)/([0-9]+)/.+")
 _MOST_DIGITS = 9
@@ -17,7 +18,7 @@ _OPERATOR = re.compile(r"state/([0-9]+)/.+")
 
 
 @dataclass(frozen=True)
-class Skew:
+class Skew(View):
     """The skew of an operator's rows.
 
     Attributes:
@@ -31,10 +32,6 @@ class Skew:
     median: float
     fullest: int
     ratio: float | None
-
-    def to_json(self) -> dict[str, object]:
-        """``most median fullest ratio``."""
-        return {"most": self.most, "median": self.median, "fullest": self.fullest, "ratio": self.ratio}
 
 
 def skew_of(rows: Sequence[int]) -> Skew | None:

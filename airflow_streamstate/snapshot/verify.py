@@ -12,6 +12,7 @@ from typing import Literal
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, SnapshotCorruptError, SnapshotIncompleteError, StreamStateError
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
+from airflow_streamstate.protocol.views import View
 from airflow_streamstate.snapshot.checksums import (
     ChecksumCheck,
     ServerCheck,
@@ -39,7 +40,7 @@ READ_BEFORE_START_BYTES = 1 << 31
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(View):
     """One thing that is wrong.
 
     Attributes:
@@ -53,10 +54,6 @@ class Problem:
     query: str
     path: str
     detail: str
-
-    def to_json(self) -> dict[str, str]:
-        """As plain JSON."""
-        return {"kind": self.kind, "query": self.query, "path": self.path, "detail": self.detail}
 
 
 @dataclass(frozen=True)

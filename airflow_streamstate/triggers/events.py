@@ -8,13 +8,14 @@ from typing import Any, Literal
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DataError, StreamStateError
 from airflow_streamstate.hooks.refusals import error_from_json
+from airflow_streamstate.protocol.views import View
 
 EventOutcome = Literal["done", "over", "deadline"]
 _OUTCOMES: tuple[EventOutcome, ...] = ("done", "over", "deadline")
 
 
 @dataclass(frozen=True)
-class EventContent:
+class EventContent(View):
     """A valid event.
 
     Attributes:
@@ -33,15 +34,6 @@ class EventContent:
         if self.error is not None:
             raise self.error
         return dict(self.result or {})
-
-    def to_json(self) -> dict[str, Any]:
-        """The event's payload."""
-        return {
-            "outcome": self.outcome,
-            "watch": self.watch.to_json(),
-            "result": self.result,
-            "error": None if self.error is None else self.error.to_json(),
-        }
 
 
 def read_event(event: Any) -> EventContent:

@@ -81,7 +81,7 @@ def test_each_week_is_whole_in_the_sink_when_its_batch_dag_runs_once(
         eventually(lambda: len(_reports(place)) == len(complete), f"a report on each of {complete}", WAIT_SECONDS)
         assert _reports(place) == [(week, weeks[week]) for week in complete]
         client = place.home.hook().client
-        client.wait(WaitCondition.of(client.drain(STREAM)), timeout_seconds=WAIT_SECONDS)
+        client.wait(WaitCondition.of(client.order("drain", STREAM)), timeout_seconds=WAIT_SECONDS)
         assert counts_of(list(flights.written()), "origin") == counts(fed, "origin")
         assert len(_reports(place)) == len(complete)
 

@@ -104,7 +104,7 @@ def test_a_triggerer_that_ends_stops_no_stream_and_forgets_no_wait(place: Place)
     place.wait_put_off("deploy_deferred", waiting, "deploy")
     place.site.restart("triggerer")
     assert hook.client.status(surviving).state in ("launching", "running")
-    hook.client.drain(gated)
+    hook.client.order("drain", gated)
     place.site.need_success("gate", run_id, 240)
     assert place.site.xcom("gate", run_id, "drained")["snapshot_id"] == "d-0001-drained-000001"
     assert hook.client.status(surviving).state == "running"

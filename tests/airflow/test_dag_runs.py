@@ -158,7 +158,7 @@ def test_the_gate_opens_for_a_drain_that_somebody_else_ordered(
     script = scripted_driver.script(tmp_path, "runs")
     running(scripted, script)
     hook = scripted.hook()
-    hook.client.drain("flights")
+    hook.client.order("drain", "flights")
     hook.client.wait(WaitCondition("drained", "flights", "d-0001"), timeout_seconds=180, poll_interval_seconds=0.1)
     running(scripted, script, "--version", "2")
     run = run_dag("drain_gate", {"deployment_id": "d-0001"})
@@ -172,7 +172,7 @@ def test_the_gate_skips_the_back_fill_where_no_drain_can_come(
     """The deployment was stopped with its state: what it holds is not written."""
     running(scripted, scripted_driver.script(tmp_path, "runs"))
     hook = scripted.hook()
-    hook.client.stop("flights")
+    hook.client.order("stop", "flights")
     hook.client.wait(WaitCondition("stopped", "flights", "d-0001"), timeout_seconds=180, poll_interval_seconds=0.1)
     run = run_dag("drain_gate")
     assert states(run) == {"drained": "skipped", "backfill": "skipped"}

@@ -65,7 +65,7 @@ def test_a_stream_is_upgraded_with_its_state_and_then_to_another_key(
     # All that the last version holds is written by a last drain.
     hook.client.wait(WaitCondition("healthy", "flights", "d-0003"), timeout_seconds=120)
     wait_read(spark, "d-0003", 5)
-    last = hook.client.drain("flights")
+    last = hook.client.order("drain", "flights")
     watch = WaitCondition("drained", "flights", "d-0003", command_id=last.command_id)
     assert hook.client.wait(watch, timeout_seconds=120).need_result()["state_rows_left"] == 0
 

@@ -192,7 +192,7 @@ def test_kafka_to_delta_is_drained_and_redeployed_under_load(
                 assert (deployed["deployment_id"], deployed["start"]["mode"]) == (f"d-{number:04d}", "seed")
         last = f"d-{len(UPGRADES) + 1:04d}"
         wait_until(lambda: records_read(home, last) == len(producer.sent), "all flights read", 180)
-        command = hook.client.drain("flights")
+        command = hook.client.order("drain", "flights")
         watch = WaitCondition("drained", "flights", last, command_id=command.command_id)
         assert hook.client.wait(watch, timeout_seconds=300).need_result()["state_rows_left"] == 0
     rows = rows_of(table)

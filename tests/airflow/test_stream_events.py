@@ -106,7 +106,7 @@ def test_a_driver_of_spark_that_is_killed_is_told_restarted_and_starts_a_dag(
     fed += flights.feed()
     checkpoint = Path(place.home.home.checkpoints.uri, STREAM, "deployments", "d-0001", "checkpoints", "delays")
     wait_read(checkpoint, 3, lambda: client.logs(STREAM)[-3000:])
-    drain = client.drain(STREAM)
+    drain = client.order("drain", STREAM)
     client.wait(WaitCondition.of(drain), timeout_seconds=240)
     assert counts_of(list(flights.written()), "origin") == counts(fed, "origin")
 

@@ -63,7 +63,7 @@ PAIRS = {
     "a drain and a stop": Pair("running", *two("drain", "stop")),
     "a stop and a drain": Pair("running", *two("stop", "drain")),
     "two drains": Pair("running", *two("drain", "drain")),
-    "a drain and its being taken back": Pair("running", orders("drain", "first"), orders("cancel_drain", "second")),
+    "a drain and its being taken back": Pair("running", orders("drain", "first"), orders("cancel", "second")),
     "a drain that is taken back and a stop": Pair("running", takes_back("first"), orders("stop", "second")),
     "a drain that is taken back and a kill": Pair("running", takes_back("first"), kills()),
     "a drain that is taken back and a deploy": Pair("running", takes_back("first"), patiently(NEXT_AS_SECOND)),

@@ -63,7 +63,7 @@ def test_an_hour_costs_four_thousand_requests_at_the_most(place: Place) -> None:
     found: dict[str, Counter[str]] = {}
 
     def order(verb: str) -> None:
-        order = getattr(place.controller, verb)(STREAM)
+        order = place.controller.order(verb, STREAM)
         if verb == "snapshot":
             place.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=order.request_id), WAIT_SECONDS)
         else:

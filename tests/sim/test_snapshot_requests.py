@@ -66,7 +66,7 @@ class AskingLife(Life):
         if step.verb != "snapshot":
             super()._order(controller, step, lasting_id, request_id)
             return
-        controller.snapshot(STREAM, request_id=lasting_id)
+        controller.order("snapshot", STREAM, request_id=lasting_id)
         self.outcome = controller.wait(
             WaitCondition("snapshot", STREAM, "", request_id=lasting_id), self.timeout_seconds
         ).end

@@ -104,7 +104,7 @@ class AskedStream:
 
     def ask(self, **more: object) -> None:
         """Ask from a process of its own."""
-        self.stage.another_controller().snapshot(STREAM, request_id=REQUEST, **more)  # type: ignore[arg-type]
+        self.stage.another_controller().order("snapshot", STREAM, request_id=REQUEST, **more)  # type: ignore[arg-type]
 
     def try_to_ask(self) -> None:
         """The same, if there may be no driver to obey."""

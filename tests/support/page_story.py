@@ -134,7 +134,7 @@ def lived(home: NamedHome) -> None:
     """The stream ``flights``: a snapshot, an upgrade to another join, a heartbeat with rates and lag."""
     deployed(home, "flights")
     client = home.hook().client
-    client.wait(WaitCondition.of(client.snapshot("flights")), timeout_seconds=WAIT_SECONDS)
+    client.wait(WaitCondition.of(client.order("snapshot", "flights")), timeout_seconds=WAIT_SECONDS)
     upgraded(home, "flights", "v2")
     client.details.change_ownership("flights", "operations", {"team": "operations", "tier": "1"})
     control = home.stream("flights").control

@@ -189,7 +189,7 @@ class Life:
             controller.wait(WaitCondition("healthy", STREAM, view.deployment_id), self.timeout_seconds)
         else:
             terms = {"terms": DrainTerms(leave_queries=self.leaves)} if step.verb == "drain" else {}
-            order = getattr(controller, step.verb)(STREAM, request_id=request_id, **terms)
+            order = controller.order(step.verb, STREAM, request_id=request_id, **terms)
             controller.wait(WaitCondition.of(order), self.timeout_seconds)
 
     def _is_refused(self, controller: Controller) -> bool:
@@ -217,7 +217,9 @@ class Life:
         if "the drain of this deployment" in str(error) or "a drain of this stream" in str(error):
             self.progress.tries[number] += 1
             request_id = f"finish-{number}-{self.progress.tries[number]}"
-            order = controller.drain(STREAM, request_id=request_id, terms=DrainTerms(leave_queries=self.leaves))
+            order = controller.order(
+                "drain", STREAM, request_id=request_id, terms=DrainTerms(leave_queries=self.leaves)
+            )
             controller.wait(WaitCondition.of(order), self.timeout_seconds)
             return True
         if "no driver was started for it" in str(error):
@@ -245,7 +247,7 @@ class Life:
 
     def _run_the_failed_again(self, controller: Controller, number: int) -> None:
         """A drain passes no batch over: a query that has failed is started again first, with all the others."""
-        order = controller.stop(STREAM, request_id=f"stop-{number}-{self.progress.tries[number]}")
+        order = controller.order("stop", STREAM, request_id=f"stop-{number}-{self.progress.tries[number]}")
         controller.wait(WaitCondition.of(order), self.timeout_seconds)
         self._resume(controller, number)
 

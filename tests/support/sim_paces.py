@@ -103,7 +103,7 @@ class PacedUpgrade:
         return view
 
     def _end(self, controller: Controller) -> None:
-        order = controller.stop(STREAM, request_id="end")
+        order = controller.order("stop", STREAM, request_id="end")
         controller.wait(WaitCondition.of(order), 400.0)
 
     def _produce(self, process: Process) -> None:

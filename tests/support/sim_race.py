@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.orders import OrderVerb
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, StreamStateError
@@ -132,7 +133,7 @@ def _close(controller: Controller) -> None:
         with contextlib.suppress(ConflictError):  # an order of the race may end it first; an intent may lie there
             if status.state in ("launching", "running"):
                 controller.wait(WaitCondition("healthy", STREAM, status.deployment_id), CLOSE_SECONDS)
-            order = controller.drain(STREAM)
+            order = controller.order("drain", STREAM)
             controller.wait(WaitCondition.of(order), CLOSE_SECONDS)
             return
         controller.clock.sleep(5.0)
@@ -149,17 +150,17 @@ def resumes(request_id: str) -> Act:
     return lambda _, controller: controller.resume(STREAM, request_id=request_id)
 
 
-def orders(verb: str, request_id: str) -> Act:
-    """Stop, drain or snapshot."""
-    return lambda _, controller: getattr(controller, verb)(STREAM, request_id=request_id)
+def orders(verb: OrderVerb, request_id: str) -> Act:
+    """An order."""
+    return lambda _, controller: controller.order(verb, STREAM, request_id=request_id)
 
 
 def takes_back(request_id: str) -> Act:
     """Drain, and think better of it."""
 
     def act(_: Race, controller: Controller) -> object:
-        controller.drain(STREAM, request_id=f"{request_id}-drain")
-        return controller.cancel_drain(STREAM, request_id=request_id)
+        controller.order("drain", STREAM, request_id=f"{request_id}-drain")
+        return controller.order("cancel", STREAM, request_id=request_id)
 
     return act
 

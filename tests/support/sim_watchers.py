@@ -202,5 +202,5 @@ def watched(folder: Path, *strikes: Strike, **changes: Any) -> WatchedLife:
 def _close(controller: Controller) -> None:
     status = controller.status(STREAM)
     controller.wait(WaitCondition("healthy", STREAM, status.deployment_id), CLOSE_SECONDS)
-    order = controller.drain(STREAM)
+    order = controller.order("drain", STREAM)
     controller.wait(WaitCondition.of(order), CLOSE_SECONDS)

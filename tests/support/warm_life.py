@@ -99,7 +99,7 @@ class Life:
     def stop(self) -> None:
         """The old one gets its barrier, and has ended."""
         deployment_id = self.control.need_register().value.deployment_id or ""
-        command = self.controller.stop(STREAM, request_id=f"stop-{deployment_id}")
+        command = self.controller.order("stop", STREAM, request_id=f"stop-{deployment_id}")
         self.controller.wait(WaitCondition.of(command), 120)
 
     def deploy(self, version: str, view: RehearsalView) -> DeploymentView:

@@ -55,6 +55,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.adoptions import Adoption
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.views import selected
 
 TAKE_BACK_SECONDS = 30.0
 TAKE_BACK_POLL_SECONDS = 1.0
@@ -70,9 +71,6 @@ class AdoptedView(DeploymentView):
     """
 
     adopted: Mapping[str, object] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, object]:
-        return {**super().to_json(), "adopted": dict(self.adopted)}
 
 
 class Adoptions:
@@ -305,15 +303,10 @@ def _refuse_same(checkpoints: Mapping[str, Checkpoint]) -> None:
 
 def _adopted(adoption: Adoption, manifest: SnapshotManifest) -> dict[str, object]:
     return {
-        "deployment_id": manifest.deployment_id,
-        "snapshot_id": manifest.snapshot_id,
+        **selected(manifest, "deployment_id snapshot_id"),
         "queries": {
-            name: {
-                "checkpoint": adoption.checkpoints[name],
-                "query_id": query.query_id,
-                "batch_id": query.position.batch_id,
-                "planned_batch_id": query.position.planned_batch_id,
-            }
+            name: {"checkpoint": adoption.checkpoints[name]}
+            | selected(query, "query_id batch_id=position.batch_id planned_batch_id=position.planned_batch_id")
             for name, query in sorted(manifest.queries.items())
         },
     }

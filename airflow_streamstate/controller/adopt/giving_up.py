@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.outside import OutsideBarrier
@@ -31,11 +32,12 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.register import Retirement, StreamRegister
+from airflow_streamstate.protocol.views import View
 from airflow_streamstate.store.local import LocalStore
 
 
 @dataclass(frozen=True)
-class GivenUp:
+class GivenUp(View):
     """An adoption that was given up.
 
     Attributes:
@@ -44,18 +46,12 @@ class GivenUp:
         is_retired: a stream had been created, and is retired.
     """
 
+    form: ClassVar[str] = "stream_id given_up=checkpoints missing retired=is_retired"
+
     stream_id: str
     checkpoints: dict[str, str]
     missing: dict[str, str]
     is_retired: bool
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "stream_id": self.stream_id,
-            "given_up": self.checkpoints,
-            "missing": self.missing,
-            "retired": self.is_retired,
-        }
 
 
 def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -> GivenUp:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.commands.orders import Orders
@@ -41,6 +42,7 @@ from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.register import Intent, StreamRegister
 from airflow_streamstate.protocol.terms.order import OnStopDeadline
 from airflow_streamstate.protocol.terms.version import digest_of
+from airflow_streamstate.protocol.views import View
 
 log = logging.getLogger(__name__)
 KILL_GRACE_SECONDS = 10.0
@@ -51,7 +53,7 @@ WITHDRAW_TRIES = 3
 
 
 @dataclass(frozen=True)
-class ForcedStop:
+class ForcedStop(View):
     """How a stop with a deadline ended.
 
     Attributes:
@@ -60,12 +62,10 @@ class ForcedStop:
         cut_batches: per query, the batch that was planned and not committed; it runs again at the next start.
     """
 
+    form: ClassVar[str] = "**outcome cut_batches"
+
     outcome: Outcome
     cut_batches: Mapping[str, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, object]:
-        """As ``Outcome.to_json``, and ``cut_batches`` by query."""
-        return {**self.outcome.to_json(), "cut_batches": dict(self.cut_batches)}
 
 
 class ForcedEnd:
@@ -228,6 +228,7 @@ class ForcedEnd:
             deployment_id=seen.deployment_id,
             outcome="killed" if is_killed else "failed",
             state=seen.state,
+            snapshot_id=manifest.snapshot_id,
             snapshot=SnapshotFacts.of(manifest),
             queries=positions,
             reason="; ".join([_how_it_ended(seen, is_killed=is_killed), *_describe_cut(cut)]),

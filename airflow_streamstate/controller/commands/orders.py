@@ -17,9 +17,10 @@ from airflow_streamstate.controller.decide import Refused, refuse_other_intent
 from airflow_streamstate.controller.deploy.attempts import Attempts, someone_was_first
 from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.observation import ENDED, NOT_ENDED, Observation, pending_drain
-from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
+from airflow_streamstate.controller.observe.orders import ORDERS, OrderVerb
+from airflow_streamstate.controller.observe.outcomes import decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.silence import silent_error
-from airflow_streamstate.controller.observe.views import CommandView
+from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import ConflictError, StreamStateError
@@ -27,7 +28,6 @@ from airflow_streamstate.protocol.commands import (
     CancelRequest,
     Command,
     DrainNotification,
-    SnapshotRequest,
     StopRequest,
 )
 from airflow_streamstate.protocol.events import Draining
@@ -35,14 +35,7 @@ from airflow_streamstate.protocol.terms.order import DEFAULT_DRAIN, DrainTerms
 from airflow_streamstate.protocol.terms.version import digest_of
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, version_for
 
-Verb = Literal["stop", "drain", "cancel", "snapshot"]
 EndingVerb = Literal["stop", "drain", "cancel"]
-KIND_OF: dict[Verb, str] = {
-    "stop": StopRequest.kind,
-    "drain": DrainNotification.kind,
-    "cancel": CancelRequest.kind,
-    "snapshot": SnapshotRequest.kind,
-}
 _NAMESPACE = uuid.UUID("6d7b7a52-0a0b-5d3c-9b53-7f7d0c6a2f10")
 
 
@@ -50,7 +43,7 @@ _NAMESPACE = uuid.UUID("6d7b7a52-0a0b-5d3c-9b53-7f7d0c6a2f10")
 class Answered:
     """What was ordered has happened already."""
 
-    end: End
+    end: Outcome
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,7 @@ class LaunchToDrain:
 
 
 def decide_order(
-    seen: Observation, verb: Verb, request_id: str, *, is_forced: bool = False
+    seen: Observation, verb: OrderVerb, request_id: str, *, is_forced: bool = False
 ) -> Answered | Write | LaunchToDrain | Refused:
     """What to do about an order to a deployment.
 
@@ -74,7 +67,7 @@ def decide_order(
         is_forced: the driver is ended where it does not obey, so one that is silent gets the order, too.
     """
     state = seen.state
-    end = decide_end(seen, KIND_OF[verb])
+    end = decide_end(seen, ORDERS[verb].kind)
     has_end = end is not None and end.is_what_was_ordered
     if end is not None and has_end and verb != "cancel" and (verb != "snapshot" or end.snapshot_id is not None):
         return Answered(end)
@@ -118,7 +111,7 @@ class Orders:
         upgrade_id: str | None = None,
         is_forced: bool = False,
     ) -> CommandView:
-        """As ``Controller.stop`` and ``.drain``.
+        """As ``Controller.order``.
 
         Args:
             upgrade_id: the upgrade that this is a step of; None for none.
@@ -133,7 +126,7 @@ class Orders:
             deployment_id = record.deployment_id
         seen = self._observer.observe(stream_id, deployment_id)
         if record is not None:
-            end = decide_command_outcome(seen, command_id, KIND_OF[verb])
+            end = decide_command_outcome(seen, command_id, ORDERS[verb].kind)
             if end is not None and (seen.command_status(command_id).is_ended or not seen.is_current):
                 return self._answered(seen, verb, command_id, end)
         decision = decide_order(seen, verb, request_id, is_forced=is_forced)
@@ -174,7 +167,7 @@ class Orders:
         if seen.was_interrupted and _is_restarted(seen) and not self._attempts.keep_ended(seen, "stopped"):
             raise someone_was_first(control)
 
-    def _answered(self, seen: Observation, verb: EndingVerb, command_id: str, end: End) -> CommandView:
+    def _answered(self, seen: Observation, verb: EndingVerb, command_id: str, end: Outcome) -> CommandView:
         outcome = self._watching.outcome(seen, end, command_id)
         return CommandView(seen.stream_id, seen.deployment_id, command_id, None, None, end.state, verb, outcome)
 
@@ -269,7 +262,7 @@ def _kept_ended(seen: Observation) -> StreamStateError:
     )
 
 
-def _not_running(seen: Observation, verb: Verb, state: str) -> StreamStateError:
+def _not_running(seen: Observation, verb: OrderVerb, state: str) -> StreamStateError:
     hints = {
         "stop": "Deploy takes over from where it ended, and keeps its state; resume starts it again.",
         "snapshot": "Resume it first; deploy and drain take their own snapshot of where it ended.",

@@ -25,7 +25,7 @@ from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.health import beats_of
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
-from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome, decide_end
+from airflow_streamstate.controller.observe.outcomes import decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.waiting import Waits
@@ -48,14 +48,14 @@ Slots = Callable[[], Sequence[CommandSlot]]
 class Came:
     """The snapshot exists: its own, or the one at the end of the deployment."""
 
-    end: End
+    end: Outcome
 
 
 @dataclass(frozen=True)
 class Over:
     """It cannot come by waiting."""
 
-    end: End
+    end: Outcome
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def decide_asking(
     return Pending(command_id, slot)
 
 
-def ready_of(seen: Observation, record: RequestRecord) -> End | None:
+def ready_of(seen: Observation, record: RequestRecord) -> Outcome | None:
     """The snapshot of the observed deployment for a request, by its events; None for none."""
     for entry in seen.events:
         event = entry.event
@@ -177,7 +177,7 @@ def _timeout(seen: Observation) -> timedelta:
 
 
 class SnapshotRequests:
-    """Requests snapshots."""
+    """Requests snapshots, and looks at the requests."""
 
     def __init__(self, context: ControllerContext, attempts: Attempts, watching: Watching, waits: Waits) -> None:
         self._context = context
@@ -195,7 +195,7 @@ class SnapshotRequests:
         reason: str = "",
         expires_in_seconds: float | None = None,
     ) -> CommandView:
-        """As ``Controller.snapshot``."""
+        """As ``Controller.order``."""
         control = self._context.home.control(stream_id)
         digest = _digest(terms)
         record = control.request(request_id)
@@ -232,7 +232,7 @@ class SnapshotRequests:
             return pending
         kept = self._kept(control, seen, request_id)
         if kept is not None:
-            return self._waits.result_of(condition, seen, *kept)
+            return self._waits.result_of(condition, seen, kept, kept)
         if isinstance(decision, Over):
             return self._waits.result_of(condition, seen, decision.end, self._outcome(seen, decision.end))
         if isinstance(decision, Ask):
@@ -256,7 +256,7 @@ class SnapshotRequests:
             return self._view(seen, request_id, first_id, self._outcome(seen, decision.end))
         kept = self._kept(control, seen, request_id)
         if kept is not None:
-            return self._view(seen, request_id, first_id, kept[1])
+            return self._view(seen, request_id, first_id, kept)
         order = decide_order(seen, "snapshot", request_id)
         if isinstance(order, Refused) and not isinstance(decision, Pending):
             raise order.error
@@ -296,23 +296,24 @@ class SnapshotRequests:
                 journal.renew_command(ask.slot, command, protocol)
         return dataclasses.replace(self._view(seen, request_id, ask.command_id), number=number, key=key)
 
-    def _kept(self, control: StreamControl, seen: Observation, request_id: str) -> tuple[End, Outcome] | None:
+    def _kept(self, control: StreamControl, seen: Observation, request_id: str) -> Outcome | None:
         """The snapshot of this request by a driver that wrote no event, or by a deployment that is not current."""
         events = [entry.event for entry in seen.events]
         manifest = requested_snapshot(control, request_id, seen.deployment_id, events)
         if manifest is None:
             return None
-        end = End(
+        end = Outcome(
+            seen.stream_id,
+            manifest.deployment_id,
             "snapshot_ready",
             seen.state,
             snapshot_id=manifest.snapshot_id,
             queries={name: query.position for name, query in manifest.queries.items()},
             command_kind=SnapshotRequest.kind,
         )
-        outcome = self._watching.outcome(seen, end, manifest.command_id)
-        return end, dataclasses.replace(outcome, deployment_id=manifest.deployment_id)
+        return self._watching.outcome(seen, end, manifest.command_id)
 
-    def _outcome(self, seen: Observation, end: End) -> Outcome:
+    def _outcome(self, seen: Observation, end: Outcome) -> Outcome:
         return self._watching.outcome(seen, end, getattr(end.event, "command_id", ""))
 
     def _view(self, seen: Observation, request_id: str, command_id: str, outcome: Outcome | None = None) -> CommandView:

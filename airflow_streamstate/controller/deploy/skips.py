@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import ClassVar
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.measuring import moves_of_batch
@@ -27,6 +28,7 @@ from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.terms.order import SkipTerms
 from airflow_streamstate.protocol.terms.version import digest_of
 from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+from airflow_streamstate.protocol.views import View
 
 _NAMESPACE = uuid.UUID("c2b0f1de-5f8e-5b5a-8a55-0d7d2f0f6f1c")
 
@@ -54,24 +56,16 @@ class SkipOrder:
 
 
 @dataclass(frozen=True)
-class SkipView:
+class SkipView(View):
     """The input that a skip passes over; ``moves``: the skipped offsets of each source."""
+
+    form: ClassVar[str] = "stream_id deployment_id query=query_name batch_id moves"
 
     stream_id: str
     deployment_id: str
     query_name: str
     batch_id: int
     moves: tuple[SourceMove, ...]
-
-    def to_json(self) -> dict[str, object]:
-        """``stream_id deployment_id query batch_id moves[]``."""
-        return {
-            "stream_id": self.stream_id,
-            "deployment_id": self.deployment_id,
-            "query": self.query_name,
-            "batch_id": self.batch_id,
-            "moves": [asdict(move) for move in self.moves],
-        }
 
 
 class Skips:

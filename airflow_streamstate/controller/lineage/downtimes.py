@@ -19,7 +19,6 @@ from airflow_streamstate.controller.lineage.not_running import has_run_to_its_en
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.downtimes import (
     CONTROLLER,
     DRIVER,
@@ -36,35 +35,6 @@ from airflow_streamstate.protocol.heartbeat import Heartbeat
 
 BEFORE_THE_RUN = ("latestOffset", "walCommit", "getBatch", "queryPlanning")
 """The phases of a trigger before it runs its batch, by Spark's names in ``durationMs``."""
-
-
-def downtime_json(one: Downtime) -> dict[str, object]:
-    """The JSON of a downtime; its waterfall counts from the last commit on.
-
-    ``until_at`` and ``seconds`` are null while the new deployment has committed nothing, or where that time is unknown.
-    """
-    return {
-        "query": one.query_name,
-        "from_deployment_id": one.from_deployment_id,
-        "to_deployment_id": one.to_deployment_id,
-        "from_at": format_time(one.from_at),
-        "until_at": None if one.until_at is None else format_time(one.until_at),
-        "seconds": one.seconds,
-        "has_ended": one.has_ended or one.until_at is not None,
-        "idle_seconds": one.idle_seconds,
-        "downtime_seconds": one.downtime_seconds,
-        "has_found_nothing": one.has_found_nothing,
-        "state_load_ms": one.state_load_ms,
-        "waterfall": [
-            {
-                "phase": mark.phase,
-                "at": format_time(mark.at),
-                "clock": mark.clock,
-                "after_seconds": round((mark.at - one.from_at).total_seconds(), 3),
-            }
-            for mark in one.marks
-        ],
-    }
 
 
 def downtimes(

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.connectors.moving import counted
 from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, SendingOnceConnector, SourceConnector
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, UndoneBy
 from airflow_streamstate.protocol.positions import SourceIdentity
+from airflow_streamstate.protocol.views import View
 
 BreakKind = Literal["gap", "overlap", "undone", "backwards"]
 Evidence = Literal["logs", "records"]
@@ -44,7 +45,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Break:
+class Break(View):
     """A break in the chain.
 
     Input that no deployment read (gap), or that two read (overlap); batches that were taken out of the sink on purpose
@@ -59,6 +60,8 @@ class Break:
             ``--accept-duplicates``, an undo).
     """
 
+    form: ClassVar[str] = "deployment_id query=query_name source ended_at began_at detail accepted"
+
     kind: BreakKind
     deployment_id: str
     query_name: str
@@ -67,18 +70,6 @@ class Break:
     began_at: str
     detail: str
     accepted: bool = False
-
-    def to_json(self) -> dict[str, object]:
-        """The fields without the kind, by which a report groups them."""
-        return {
-            "deployment_id": self.deployment_id,
-            "query": self.query_name,
-            "source": self.source,
-            "ended_at": self.ended_at,
-            "began_at": self.began_at,
-            "detail": self.detail,
-            "accepted": self.accepted,
-        }
 
 
 @dataclass(frozen=True)

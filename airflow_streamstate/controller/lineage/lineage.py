@@ -8,10 +8,11 @@ says so (``evidence``).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
+from typing import ClassVar, get_args
 
 from airflow_streamstate.checkpoint.entries import OffsetEntry
 from airflow_streamstate.checkpoint.log import MOST_PASSED_OVER, Checkpoint, batches_passed_over
@@ -23,9 +24,10 @@ from airflow_streamstate.control.command_status import begun_skips, fold
 from airflow_streamstate.control.retention import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.downtimes import downtime_json, downtimes
+from airflow_streamstate.controller.lineage.downtimes import downtimes
 from airflow_streamstate.controller.lineage.handovers import (
     Break,
+    BreakKind,
     Edge,
     Evidence,
     compare_edges,
@@ -37,7 +39,6 @@ from airflow_streamstate.controller.lineage.repeats import Repeat, moves_in, rep
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped, Undone
 from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.event import Event
@@ -47,6 +48,7 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
 from airflow_streamstate.protocol.retention import SettledCustody
+from airflow_streamstate.protocol.views import View
 
 Path = tuple[str | int, ...]
 """The keys and indices that lead to a number in an offset, outermost first."""
@@ -310,7 +312,7 @@ class SentOnce:
 
 
 @dataclass(frozen=True)
-class Lineage:
+class Lineage(View):
     """What an audit found.
 
     Attributes:
@@ -322,6 +324,11 @@ class Lineage:
         sent_once: sources of each deployment that cannot be read again.
         settled: the result for the first deployments, from before a prune removed their evidence; None for none.
     """
+
+    form: ClassVar[str] = (
+        "stream_id ok=is_whole deployments gaps=by_kind.gap overlaps=by_kind.overlap undone=by_kind.undone"
+        " backwards=by_kind.backwards sent_once may_be_doubled not_doubled not_running downtimes unread settled"
+    )
 
     stream_id: str
     deployments: tuple[DeploymentCustody, ...]
@@ -339,33 +346,20 @@ class Lineage:
         was_whole = self.settled is None or self.settled.is_whole
         return all(one.accepted for one in self.breaks) and not self.unread and was_whole
 
-    def to_json(self) -> dict[str, object]:
-        """The report; the breaks by kind."""
-        breaks: dict[str, list[dict[str, object]]] = {"gap": [], "overlap": [], "undone": [], "backwards": []}
-        for one in self.breaks:
-            breaks[one.kind].append(one.to_json())
-        return {
-            "stream_id": self.stream_id,
-            "ok": self.is_whole,
-            "deployments": [asdict(deployment) for deployment in self.deployments],
-            "gaps": breaks["gap"],
-            "overlaps": breaks["overlap"],
-            "undone": breaks["undone"],
-            "backwards": breaks["backwards"],
-            "sent_once": [asdict(one) for one in self.sent_once],
-            "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
-            "not_doubled": [one.to_json() for one in self.repeats if not one.may_be_doubled],
-            "not_running": [one.to_json() for one in self.not_running],
-            "downtimes": [downtime_json(one) for one in self.downtimes],
-            "unread": list(self.unread),
-            "settled": None
-            if self.settled is None
-            else {
-                "through": self.settled.through,
-                "ok": self.settled.is_whole,
-                "audited_at": format_time(self.settled.audited_at),
-            },
-        }
+    @property
+    def by_kind(self) -> Mapping[BreakKind, list[Break]]:
+        """The breaks of each kind."""
+        return {kind: [one for one in self.breaks if one.kind == kind] for kind in get_args(BreakKind)}
+
+    @property
+    def may_be_doubled(self) -> list[Repeat]:
+        """The batches that ran again, and whose rows may be in the sink twice."""
+        return [one for one in self.repeats if one.may_be_doubled]
+
+    @property
+    def not_doubled(self) -> list[Repeat]:
+        """The batches that ran again, and whose rows are in the sink once."""
+        return [one for one in self.repeats if not one.may_be_doubled]
 
 
 def lineage_of(

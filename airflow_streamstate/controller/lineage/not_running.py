@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import ClassVar
 
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
@@ -18,10 +18,11 @@ from airflow_streamstate.protocol.events import (
     QueryStarted,
 )
 from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.views import View
 
 
 @dataclass(frozen=True)
-class NotRunning:
+class NotRunning(View):
     """A period in which no query of the stream ran.
 
     Attributes:
@@ -33,6 +34,8 @@ class NotRunning:
         between_runs: ``after`` ended by itself, as the triggers of all its queries say: nothing was to run.
     """
 
+    form: ClassVar[str] = "* seconds"
+
     after: str
     before: str
     from_at: datetime
@@ -40,15 +43,10 @@ class NotRunning:
     at_most: bool = False
     between_runs: bool = False
 
-    def to_json(self) -> dict[str, object]:
-        """The fields and the seconds; ``until_at`` and ``seconds`` are null while the period lasts."""
-        until_at = self.until_at
-        return {
-            **vars(self),
-            "from_at": format_time(self.from_at),
-            "until_at": None if until_at is None else format_time(until_at),
-            "seconds": None if until_at is None else round((until_at - self.from_at).total_seconds(), 3),
-        }
+    @property
+    def seconds(self) -> float | None:
+        """How long it lasted; None while it lasts."""
+        return None if self.until_at is None else round((self.until_at - self.from_at).total_seconds(), 3)
 
 
 def not_running(events: Sequence[Event], signs: Mapping[str, Heartbeat]) -> list[NotRunning]:

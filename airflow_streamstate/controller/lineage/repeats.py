@@ -7,7 +7,7 @@ it holds; for other sinks it is unknown how much the earlier run wrote, so the b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict
+from typing import ClassVar
 
 from airflow_streamstate.connectors.moving import counted
 from airflow_streamstate.frozen import dataclass
@@ -15,12 +15,13 @@ from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.data_events import BatchRepeated, RepeatMeans, Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.positions import SourceMove
+from airflow_streamstate.protocol.views import View
 
 MOST_TOLD = 3
 
 
 @dataclass(frozen=True)
-class Repeat:
+class Repeat(View):
     """A batch that ran again, or that will.
 
     Attributes:
@@ -31,6 +32,8 @@ class Repeat:
         is_flush: the flush of a drain, which reads no input.
         at: RFC 3339; "" for a batch that will run again.
     """
+
+    form: ClassVar[str] = "deployment_id attempt query=query_name batch_id sink means at is_flush rows_at_most moves"
 
     deployment_id: str
     query_name: str
@@ -53,21 +56,6 @@ class Repeat:
         if not self.moves or any(move.unit != "rows" or move.passed_over is None for move in self.moves):
             return None
         return sum(move.passed_over or 0 for move in self.moves)
-
-    def to_json(self) -> dict[str, object]:
-        """The fields, and the rows at most."""
-        return {
-            "deployment_id": self.deployment_id,
-            "attempt": self.attempt,
-            "query": self.query_name,
-            "batch_id": self.batch_id,
-            "sink": self.sink,
-            "means": self.means,
-            "at": self.at,
-            "is_flush": self.is_flush,
-            "rows_at_most": self.rows_at_most,
-            "moves": [asdict(move) for move in self.moves],
-        }
 
 
 def repeats_of(events: Iterable[Event]) -> list[Repeat]:

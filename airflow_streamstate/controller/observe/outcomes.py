@@ -6,11 +6,11 @@ Each end of an order and of a deployment has an outcome, so that no wait is for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from typing import Any
 
 from airflow_streamstate.controller.observe.observation import Observation, State
-from airflow_streamstate.controller.observe.views import OutcomeKind
-from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.controller.observe.orders import OutcomeKind
+from airflow_streamstate.controller.observe.views import Outcome
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
     DrainNotification,
@@ -33,7 +33,6 @@ from airflow_streamstate.protocol.events import (
     SnapshotReady,
     Stopped,
 )
-from airflow_streamstate.protocol.positions import QueryPosition
 
 _END_OF_STATE: Mapping[State, OutcomeKind] = {
     "drained": "drained",
@@ -49,51 +48,9 @@ _GOOD_ENDS: Mapping[str, OutcomeKind] = {
     Finished.kind: "finished",
     SnapshotReady.kind: "snapshot_ready",
 }
-FULFILLED_BY: Mapping[str, frozenset[OutcomeKind]] = {
-    DrainNotification.kind: frozenset({"drained"}),
-    CancelRequest.kind: frozenset({"cancelled"}),
-    StopRequest.kind: frozenset({"stopped", "finished", "drained"}),
-    # A snapshot at the end of the deployment is as good, and newer.
-    SnapshotRequest.kind: frozenset({"snapshot_ready", "stopped", "finished", "drained"}),
-    SkipRequest.kind: frozenset({"skipped"}),
-    "": frozenset({"drained", "stopped", "finished", "snapshot_ready", "skipped"}),
-}
-"""The ends that fulfil an order of each kind; of an unknown one (``""``), any good end."""
 
 
-@dataclass(frozen=True)
-class End:
-    """An end, before the snapshot's manifest was looked up.
-
-    Attributes:
-        event, number: what said so; None and 0 where the state alone does.
-        queries: where each query ended.
-        reason, traceback: one sentence; the job's own words.
-        command_kind: the kind of the order; "" where unknown, or for the end of a deployment.
-    """
-
-    outcome: OutcomeKind
-    state: State
-    event: Event | None = None
-    number: int = 0
-    snapshot_id: str | None = None
-    queries: Mapping[str, QueryPosition] = field(default_factory=dict)
-    reason: str = ""
-    traceback: str = ""
-    command_kind: str = ""
-
-    @property
-    def is_of_itself(self) -> bool:
-        """Whether the stream had read all there was, and ended by itself."""
-        return self.outcome == "finished" or (isinstance(self.event, Drained) and bool(self.event.reason))
-
-    @property
-    def is_what_was_ordered(self) -> bool:
-        """Whether the order was fulfilled, perhaps by another end."""
-        return self.outcome in FULFILLED_BY.get(self.command_kind, FULFILLED_BY[""])
-
-
-def decide_command_outcome(seen: Observation, command_id: str, command_kind: str = "") -> End | None:
+def decide_command_outcome(seen: Observation, command_id: str, command_kind: str = "") -> Outcome | None:
     """What became of a command; None while it is under way.
 
     ``command_kind``: its kind, where it is known although no event has named it yet.
@@ -103,18 +60,18 @@ def decide_command_outcome(seen: Observation, command_id: str, command_kind: str
     kind, event = command_kind or status.kind, status.end
     number = seen.number_of(event)
     if isinstance(event, Drained | Stopped | SnapshotReady):
-        return _from_event(event, number, state, kind)
+        return _from_event(seen, event, number, state, kind)
     if isinstance(event, DrainFailed):
         asked_back = command_id in event.also_answers
         return _drain_failed(seen, event, number, state, CancelRequest.kind if asked_back else kind)
     if isinstance(event, Skipped):
-        return End("skipped", state, event, number, reason=event.reason, command_kind=SkipRequest.kind)
+        return _end(seen, "skipped", state, event, number, reason=event.reason, command_kind=SkipRequest.kind)
     if isinstance(event, Ignored | Rejected | Expired):
         return _unobeyed(seen, event, number, state, kind)
     return decide_end(seen, kind)
 
 
-def decide_end(seen: Observation, command_kind: str = "") -> End | None:
+def decide_end(seen: Observation, command_kind: str = "") -> Outcome | None:
     """How a deployment ended; None while it has not."""
     state = seen.state
     outcome = _END_OF_STATE.get(state)
@@ -122,11 +79,11 @@ def decide_end(seen: Observation, command_kind: str = "") -> End | None:
         return None
     event: Event | None = seen.drained or seen.terminal
     if event is None:
-        return End(outcome, state, reason=seen.why, command_kind=command_kind)
-    return _from_event(event, seen.number_of(event), state, command_kind)
+        return _end(seen, outcome, state, reason=seen.why, command_kind=command_kind)
+    return _from_event(seen, event, seen.number_of(event), state, command_kind)
 
 
-def decide_drain_outcome(seen: Observation, *, is_pending: bool) -> End | None:
+def decide_drain_outcome(seen: Observation, *, is_pending: bool) -> Outcome | None:
     """What the drain of this deployment, by any client, came to; None while one may still come.
 
     ``is_pending``: a drain waits to be obeyed.
@@ -153,15 +110,16 @@ def _is_word_on_drain(event: Event) -> bool:
     return isinstance(event, Rejected | DrainFailed)
 
 
-def _from_event(event: Event, number: int, state: State, kind: str) -> End:
+def _from_event(seen: Observation, event: Event, number: int, state: State, kind: str) -> Outcome:
     if isinstance(event, Finished) and event.unfinished:
         # The state is kept, which is all that a stop or a snapshot asks for.
         outcome: OutcomeKind = "stopped" if kind in (StopRequest.kind, SnapshotRequest.kind) else "failed"
         snapshot_id, reason = event.snapshot_id, event.sentence
-        return End(outcome, state, event, number, snapshot_id, event.queries, reason=reason, command_kind=kind)
+        return _end(seen, outcome, state, event, number, snapshot_id, event.queries, reason=reason, command_kind=kind)
     if isinstance(event, Drained | Stopped | Finished | SnapshotReady):
         reason = event.reason if isinstance(event, Drained) else ""
-        return End(
+        return _end(
+            seen,
             _GOOD_ENDS[event.kind],
             state,
             event,
@@ -172,16 +130,18 @@ def _from_event(event: Event, number: int, state: State, kind: str) -> End:
             command_kind=kind,
         )
     if isinstance(event, Failed):
-        return End("failed", state, event, number, reason=event.sentence, traceback=event.traceback, command_kind=kind)
+        return _end(
+            seen, "failed", state, event, number, reason=event.sentence, traceback=event.traceback, command_kind=kind
+        )
     if isinstance(event, Fenced):
         reason = f"replaced by {event.current_deployment_id or 'no deployment'} attempt {event.current_attempt}"
-        return End("fenced", state, event, number, reason=reason, command_kind=kind)
-    return End("failed", state, event, number, reason=event.kind, command_kind=kind)
+        return _end(seen, "fenced", state, event, number, reason=reason, command_kind=kind)
+    return _end(seen, "failed", state, event, number, reason=event.kind, command_kind=kind)
 
 
 def _drain_failed(
     seen: Observation, event: DrainFailed, number: int, state: State, kind: str = DrainNotification.kind
-) -> End | None:
+) -> Outcome | None:
     """None until it is known where the deployment stands after the failed drain."""
     end = decide_end(seen)
     if end is None and event.then != "runs_on" and event.cause != "cancelled":
@@ -189,7 +149,8 @@ def _drain_failed(
     of_query = f"the flush of query {event.query_name} failed" if event.query_name else "it failed"
     what = of_query if event.cause == "flush" else "it was called off"
     runs_on = event.then == "runs_on"
-    return End(
+    return _end(
+        seen,
         "cancelled" if event.cause == "cancelled" else "drain_failed",
         state,
         event,
@@ -202,13 +163,17 @@ def _drain_failed(
     )
 
 
-def _unobeyed(seen: Observation, event: Ignored | Rejected | Expired, number: int, state: State, kind: str) -> End:
+def _unobeyed(seen: Observation, event: Ignored | Rejected | Expired, number: int, state: State, kind: str) -> Outcome:
     end = decide_end(seen, kind)
     if isinstance(event, Ignored) and end is not None and end.is_what_was_ordered:
         return end  # ignored because what it asked for had happened already
     if isinstance(event, Ignored) and end is not None and end.outcome == "fenced":
-        return End("fenced", state, event, number, reason=event.reason, command_kind=kind)
+        return _end(seen, "fenced", state, event, number, reason=event.reason, command_kind=kind)
     if isinstance(event, Expired):
-        return End("expired", state, event, number, reason="it had expired when it was read", command_kind=kind)
+        return _end(seen, "expired", state, event, number, reason="it had expired when it was read", command_kind=kind)
     outcome: OutcomeKind = "ignored" if isinstance(event, Ignored) else "rejected"
-    return End(outcome, state, event, number, reason=event.reason, command_kind=kind)
+    return _end(seen, outcome, state, event, number, reason=event.reason, command_kind=kind)
+
+
+def _end(seen: Observation, outcome: OutcomeKind, state: State, *facts: Any, **more: Any) -> Outcome:
+    return Outcome(seen.stream_id, seen.deployment_id, outcome, state, *facts, **more)

@@ -9,30 +9,22 @@ from typing import Literal
 from airflow_streamstate.control.command_status import cancelled_drains, is_late
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State
+from airflow_streamstate.controller.observe.orders import ORDER_OF
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import (
-    CancelRequest,
     Command,
     DrainNotification,
-    SkipRequest,
     SnapshotRequest,
     StopRequest,
 )
+from airflow_streamstate.protocol.views import View
 
 SILENT = "the driver is silent: it obeys when it wakes"
 OrderPhase = Literal["ordered", "accepted"]
-_VERB_OF = {
-    DrainNotification.kind: "drain",
-    CancelRequest.kind: "cancel",
-    StopRequest.kind: "stop",
-    SnapshotRequest.kind: "snapshot",
-    SkipRequest.kind: "skip",
-}
 
 
 @dataclass(frozen=True)
-class PendingOrder:
+class PendingOrder(View):
     """An order without its end.
 
     Attributes:
@@ -51,14 +43,6 @@ class PendingOrder:
     phase: OrderPhase
     why: str
 
-    def to_json(self) -> dict[str, object]:
-        """The fields, times in RFC 3339."""
-        return {
-            **vars(self),
-            "requested_at": format_time(self.requested_at),
-            "expires_at": None if self.expires_at is None else format_time(self.expires_at),
-        }
-
 
 def pending_orders(seen: Observation, slots: Iterable[CommandSlot], state: State) -> tuple[PendingOrder, ...]:
     """The orders to this deployment that have not ended, by number; ``slots``: its recorded commands."""
@@ -76,7 +60,7 @@ def pending_orders(seen: Observation, slots: Iterable[CommandSlot], state: State
             continue
         why = _why(command, seen, state, is_begun=is_begun)
         order = PendingOrder(
-            verb=_VERB_OF[command.kind],
+            verb=ORDER_OF[command.kind].verb,
             command_id=command_id,
             number=status.number,
             requested_at=command.requested_at,

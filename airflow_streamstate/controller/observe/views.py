@@ -1,35 +1,33 @@
-"""What the verbs answer: frozen views, each with one JSON form (``to_json``; docs/reference/verbs.md). No secrets."""
+"""What the verbs answer: frozen views, each with one JSON form (docs/reference/verbs.md). No secrets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import field
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.controller.lineage.repeats import Repeat, describe_repeats
 from airflow_streamstate.controller.observe.caught_up import describe_behind, describe_since_snapshot, seconds_to_zero
 from airflow_streamstate.controller.observe.drain_phase import DrainPhase
 from airflow_streamstate.controller.observe.observation import State
+from airflow_streamstate.controller.observe.orders import OutcomeKind, Verb, fulfils
 from airflow_streamstate.controller.observe.pending_orders import PendingOrder
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import format_time, to_json
+from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.data_events import Repositioned, Skipped
 from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Drained
 from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.retention import RetentionPolicy
-
-OutcomeKind = Literal[
-    "drained", "stopped", "finished", "failed", "fenced", "expired", "rejected", "ignored", "drain_failed",
-    "cancelled", "snapshot_ready", "lost", "killed", "skipped",
-]  # fmt: skip
+from airflow_streamstate.protocol.views import View, selected
 
 
 @dataclass(frozen=True)
-class DeploymentView:
+class DeploymentView(View):
     """A deployment behind the verb that acted on it; ``notes``: sentences on how it starts, for people."""
 
     stream_id: str
@@ -38,10 +36,6 @@ class DeploymentView:
     state: State
     start: StartPlan
     notes: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, object]:
-        """The fields."""
-        return {**vars(self), "start": start_json(self.start), "notes": list(self.notes)}
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,7 @@ class SnapshotFacts:
 
 
 @dataclass(frozen=True)
-class CommandView:
+class CommandView(View):
     """An order as it is recorded.
 
     Attributes:
@@ -70,79 +64,85 @@ class CommandView:
         request_id: of a snapshot; "" for other orders.
     """
 
+    form: ClassVar[str] = "stream_id deployment_id command_id state request_id? **outcome"
+
     stream_id: str
     deployment_id: str
     command_id: str
     number: int | None
     key: str | None
     state: State
-    verb: Literal["stop", "drain", "cancel", "snapshot", "skip"]
+    verb: Verb
     outcome: Outcome | None = None
     request_id: str = ""
 
-    def to_json(self) -> dict[str, object]:
-        """Ids and state; for a snapshot also ``request_id``; for an answered order also ``Outcome.to_json``."""
-        plain: dict[str, object] = {
-            "stream_id": self.stream_id,
-            "deployment_id": self.deployment_id,
-            "command_id": self.command_id,
-            "state": self.state,
-        }
-        if self.request_id:
-            plain["request_id"] = self.request_id
-        return {**plain, **self.outcome.to_json()} if self.outcome is not None else plain
-
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(View):
     """The end of an order, or of a deployment.
 
     Attributes:
         outcome: only ``lost`` may still change by itself.
-        snapshot: the snapshot that the end made; None for none.
+        event, number: what reports it; None and 0 where the state alone does.
+        snapshot_id: the snapshot that the end made; None: there is no snapshot.
         queries: where each query ended.
         reason: one sentence, where the end is not the one that was ordered, or a deployment drained itself.
         traceback: the script's own, of a failure.
-        event, number: what said so; None where no event did.
+        command_kind: the kind of the order; "" where unknown, and for the end of a deployment.
         command_id: the order; "" for the end of a deployment.
+        snapshot: the facts of the snapshot, once its manifest was read.
     """
+
+    form: ClassVar[str] = (
+        "stream_id deployment_id command_id state outcome snapshot_id queries reason"
+        " kind?=snapshot.kind files?=snapshot.files bytes?=snapshot.size_bytes"
+    )
 
     stream_id: str
     deployment_id: str
     outcome: OutcomeKind
     state: State
-    snapshot: SnapshotFacts | None = None
+    event: Event | None = None
+    number: int = 0
+    snapshot_id: str | None = None
     queries: Mapping[str, QueryPosition] = field(default_factory=dict)
     reason: str = ""
     traceback: str = ""
-    event: Event | None = None
-    number: int | None = None
+    command_kind: str = ""
     command_id: str = ""
+    snapshot: SnapshotFacts | None = None
 
     @property
-    def snapshot_id(self) -> str | None:
-        """Of ``snapshot``."""
-        return None if self.snapshot is None else self.snapshot.snapshot_id
+    def end_offsets(self) -> dict[str, tuple[str, ...]]:
+        """The offsets of each query, one text for each source."""
+        return {name: position.end_offsets for name, position in sorted(self.queries.items())}
 
-    def to_json(self) -> dict[str, object]:
-        """The end, with kind, files and bytes of the snapshot where there is one."""
-        plain: dict[str, object] = {
-            "stream_id": self.stream_id,
-            "deployment_id": self.deployment_id,
-            "command_id": self.command_id,
-            "state": self.state,
-            "outcome": self.outcome,
-            "snapshot_id": self.snapshot_id,
-            "queries": {name: position_json(position) for name, position in self.queries.items()},
-            "reason": self.reason,
-        }
-        if self.snapshot is not None:
-            plain |= {"kind": self.snapshot.kind, "files": self.snapshot.files, "bytes": self.snapshot.size_bytes}
-        return plain
+    @property
+    def watermark_at(self) -> datetime | None:
+        """The earliest watermark of all queries; None: no query has one."""
+        known = (position.watermark_at for position in self.queries.values())
+        return min((one for one in known if one is not None), default=None)
+
+    @property
+    def state_rows_left(self) -> int | None:
+        """The rows of state of all queries; None where one that has committed a batch was not counted."""
+        rows = [one.state_rows_left for one in self.queries.values() if one.batch_id is not None]
+        counted = [count for count in rows if count is not None]
+        return sum(counted) if rows and counted == rows else None
+
+    @property
+    def is_of_itself(self) -> bool:
+        """Whether the stream had read all there was, and ended by itself."""
+        return self.outcome == "finished" or (isinstance(self.event, Drained) and bool(self.event.reason))
+
+    @property
+    def is_what_was_ordered(self) -> bool:
+        """Whether the order was fulfilled, perhaps by another end."""
+        return fulfils(self.outcome, self.command_kind)
 
 
 @dataclass(frozen=True)
-class QueryStatus:
+class QueryStatus(View):
     """Where a running query stands, or where a checkpoint was left.
 
     Attributes:
@@ -160,6 +160,8 @@ class QueryStatus:
         batch_seconds: from one commit to the next, over the last batches; None before there were two.
         error: why it failed in the current attempt, in one line; "" for a query that has not.
     """
+
+    form: ClassVar[str] = "* behind seconds_to_zero since_snapshot"
 
     batch_id: int | None
     committed_at: datetime | None = None
@@ -179,23 +181,24 @@ class QueryStatus:
     batch_seconds: float | None = None
     error: str = ""
 
-    def to_json(self) -> dict[str, object]:
-        """The fields, and the lag in words."""
-        is_told = self.behind_age_seconds is not None
-        return {
-            **vars(self),
-            "committed_at": _time(self.committed_at),
-            "watermark_at": _time(self.watermark_at),
-            "lags": [asdict(lag) for lag in self.lags],
-            "lags_at": _time(self.lags_at),
-            "behind": (describe_behind(self.lags) or None) if is_told else None,
-            "seconds_to_zero": seconds_to_zero(self.lags) if is_told else None,
-            "since_snapshot": describe_since_snapshot(self.batches_since_snapshot, self.lags) or None,
-        }
+    @property
+    def behind(self) -> str | None:
+        """How far it is behind its sources, and for how long, as text; None where that is unknown."""
+        return None if self.behind_age_seconds is None else describe_behind(self.lags) or None
+
+    @property
+    def seconds_to_zero(self) -> float | None:
+        """Seconds until nothing is behind; None where that is unknown."""
+        return None if self.behind_age_seconds is None else seconds_to_zero(self.lags)
+
+    @property
+    def since_snapshot(self) -> str | None:
+        """What a return to the newest snapshot reads again, as text; None where that is unknown."""
+        return describe_since_snapshot(self.batches_since_snapshot, self.lags) or None
 
 
 @dataclass(frozen=True)
-class StreamStatus:
+class StreamStatus(View):
     """Where a stream stands.
 
     Attributes:
@@ -228,6 +231,10 @@ class StreamStatus:
         links: pages about the driver, by what they show; "" for one whose address ``Controller.opened_page`` makes.
         proofs: after a wait for healthy: by query, the batch that it committed, or why none was due.
     """
+
+    form: ClassVar[str] = (
+        "* -last_event_number last_event=numbered_event moves=named_moves repeats=repeats_text may_be_doubled"
+    )
 
     stream_id: str
     deployment_id: str
@@ -270,62 +277,29 @@ class StreamStatus:
     labels: Mapping[str, str] = field(default_factory=dict)
     retention: RetentionPolicy | None = None
 
-    def to_json(self) -> dict[str, object]:
-        """Everything, times as RFC 3339, the last event with its number."""
-        last = None
-        if self.last_event is not None:
-            last = {"number": self.last_event_number, **to_json(self.last_event)}
-        plain = {
-            **vars(self),
-            "start": start_json(self.start),
-            "queries": {name: query.to_json() for name, query in self.queries.items()},
-            "created_at": _time(self.created_at),
-            "last_event": last,
-            "moves": [move_json(event) for event in self.moves],
-            "running_since_at": _time(self.running_since_at),
-            "orders": [order.to_json() for order in self.orders],
-            "unreadable": dict(self.unreadable),
-            "links": dict(self.links),
-            "labels": dict(self.labels),
-            "retention": None if self.retention is None else asdict(self.retention),
-            "may_be_doubled": [one.to_json() for one in self.repeats if one.may_be_doubled],
-            "repeats": describe_repeats(self.stream_id, self.repeats),
-            "remarks": {name: list(said) for name, said in self.remarks.items()},
-            "changed_files": list(self.changed_files),
-            "proofs": dict(self.proofs),
-        }
-        del plain["last_event_number"]
-        return plain
+    @property
+    def numbered_event(self) -> dict[str, object] | None:
+        """The last event as JSON, with its number."""
+        if self.last_event is None:
+            return None
+        return {"number": self.last_event_number, **to_json(self.last_event)}
 
+    @property
+    def named_moves(self) -> list[dict[str, object]]:
+        """Each named gap, and input that was read again, as JSON."""
+        return [
+            selected(event, "query=query_name batch_id")
+            | {"skipped": isinstance(event, Skipped)}
+            | selected(event, "at reason moves")
+            for event in self.moves
+        ]
 
-def move_json(event: Skipped | Repositioned) -> dict[str, object]:
-    """A named gap, or input that was read again, as JSON."""
-    return {
-        "query": event.query_name,
-        "batch_id": event.batch_id,
-        "skipped": isinstance(event, Skipped),
-        "at": format_time(event.at),
-        "reason": event.reason,
-        "moves": [asdict(move) for move in event.moves],
-    }
+    @property
+    def repeats_text(self) -> str:
+        """One sentence on the batches that ran again; "" for none."""
+        return describe_repeats(self.stream_id, self.repeats)
 
-
-def start_json(start: StartPlan) -> dict[str, object]:
-    """How a deployment starts, as JSON."""
-    return {"mode": start.mode, "snapshot_id": start.snapshot_id, "predecessor_id": start.predecessor_id}
-
-
-def position_json(position: QueryPosition) -> dict[str, object]:
-    """Where a query ended, as JSON."""
-    return {
-        **vars(position),
-        "end_offsets": list(position.end_offsets),
-        "watermark_at": _time(position.watermark_at),
-        "state_left": [asdict(left) for left in position.state_left],
-        "open_windows_from_at": _time(position.open_windows_from_at),
-        "open_windows_until_at": _time(position.open_windows_until_at),
-    }
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else format_time(moment)
+    @property
+    def may_be_doubled(self) -> list[Repeat]:
+        """The batches that ran again, and whose rows may be in the sink twice."""
+        return [one for one in self.repeats if one.may_be_doubled]

@@ -5,6 +5,8 @@ Apart from ``pruning``: a list imports nothing that removes.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from airflow_streamstate.control.retention import Retention, is_held, known_good_of, last_use
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
@@ -16,11 +18,19 @@ from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import SnapshotMirrored
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.retention import RetentionRegister
+from airflow_streamstate.protocol.views import View, selected
 from airflow_streamstate.snapshot.sharing import shared_bytes
+
+_POSITION = " ".join(
+    [
+        *(f"{name}=position.{name}" for name in ("batch_id", "planned_batch_id", "end_offsets", "watermark_at")),
+        "drained",
+    ]
+)
 
 
 @dataclass(frozen=True)
-class KeptSnapshot:
+class KeptSnapshot(View):
     """A complete snapshot, and why it is kept.
 
     Attributes:
@@ -29,12 +39,34 @@ class KeptSnapshot:
         used_at: when it was taken or last read.
     """
 
+    form: ClassVar[str] = (
+        "snapshot_id=manifest.snapshot_id kind=manifest.snapshot_kind deployment_id=manifest.deployment_id"
+        " taken_at=manifest.taken_at used_at files=manifest.files_count bytes=manifest.size_bytes shared_bytes place"
+        " refers_to_checkpoint=manifest.refers_to_checkpoints pinned=is_pinned last_known_good=is_known_good leases"
+        " request_id content_digest=manifest.content_digest queries"
+    )
+
     manifest: SnapshotManifest
     shared_bytes: int
     is_pinned: bool
     is_known_good: bool
     leases: tuple[str, ...]
     used_at: str
+
+    @property
+    def place(self) -> str | None:
+        """The place of its files, if that is not the store of checkpoints."""
+        return self.manifest.data_uri or None
+
+    @property
+    def request_id(self) -> str | None:
+        """The request that it answers; None: it was not requested."""
+        return self.manifest.request_id or None
+
+    @property
+    def queries(self) -> dict[str, dict[str, object]]:
+        """The position of each query."""
+        return {name: selected(query, _POSITION) for name, query in self.manifest.queries.items()}
 
 
 def kept_snapshots(context: ControllerContext, stream_id: str) -> list[KeptSnapshot]:

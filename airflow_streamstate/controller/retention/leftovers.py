@@ -26,6 +26,7 @@ from airflow_streamstate.protocol.ids import attempt_of, check_id, is_sha256, is
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, RequestRecord
 from airflow_streamstate.protocol.retention import RetentionRegister
+from airflow_streamstate.protocol.views import View
 from airflow_streamstate.snapshot.deletion import has_data
 from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.transfer import delete_many, keys_below
@@ -70,16 +71,12 @@ class SameStream:
 
 
 @dataclass(frozen=True)
-class Leftover:
+class Leftover(View):
     """Something that a prune removes: one word for its kind, its id, and the reason."""
 
     what: str
     which: str
     why: str
-
-    def to_json(self) -> dict[str, str]:
-        """``what which why``."""
-        return {"what": self.what, "which": self.which, "why": self.why}
 
 
 class Leftovers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.control.retention import Retention, known_good_of
 from airflow_streamstate.control.stream import StreamControl
@@ -30,6 +30,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.register import StreamRegister
 from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy, RetentionRegister, SettledCustody
 from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
+from airflow_streamstate.protocol.views import View
 from airflow_streamstate.snapshot.deletion import Removed, Remover
 from airflow_streamstate.snapshot.mirror import refuse_left_behind, refuse_same
 from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
@@ -38,8 +39,28 @@ from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.cleanup import clear_left
 
 
+class _Decided(View):
+    """The rows of a prune at one place: a snapshot each."""
+
+    removed: Mapping[str, tuple[str, ...]]
+    freed: Mapping[str, int]
+    kept: Mapping[str, tuple[str, ...]]
+
+    @property
+    def removed_rows(self) -> list[dict[str, object]]:
+        """Those that go, with the bytes that this frees."""
+        return [
+            {"snapshot_id": one, "why": why, "freed_bytes": self.freed.get(one, 0)} for one, why in self.removed.items()
+        ]
+
+    @property
+    def kept_rows(self) -> list[dict[str, object]]:
+        """Those that stay."""
+        return [{"snapshot_id": one, "why": why} for one, why in self.kept.items()]
+
+
 @dataclass(frozen=True)
-class PrunedMirror:
+class PrunedMirror(_Decided):
     """What a prune did, or would do, at one mirror.
 
     Attributes:
@@ -49,26 +70,14 @@ class PrunedMirror:
         problem: why the prune there is not complete; "" for none.
     """
 
+    form: ClassVar[str] = "mirror=uri removed=removed_rows kept=kept_rows files problem"
+
     uri: str
     removed: Mapping[str, tuple[str, ...]]
     freed: Mapping[str, int]
     kept: Mapping[str, tuple[str, ...]]
     files: int = 0
     problem: str = ""
-
-    def to_json(self) -> dict[str, object]:
-        """``mirror removed[] kept[] files problem``."""
-        return {
-            "mirror": self.uri,
-            "removed": _removed_json(self.removed, self.freed),
-            "kept": [{"snapshot_id": one, "why": list(why)} for one, why in self.kept.items()],
-            "files": self.files,
-            "problem": self.problem,
-        }
-
-
-def _removed_json(removed: Mapping[str, tuple[str, ...]], freed: Mapping[str, int]) -> list[dict[str, object]]:
-    return [{"snapshot_id": one, "why": list(why), "freed_bytes": freed.get(one, 0)} for one, why in removed.items()]
 
 
 @dataclass(frozen=True)
@@ -198,7 +207,7 @@ PolicySource = Literal["given", "recorded", "default"]
 
 
 @dataclass(frozen=True)
-class Pruned:
+class Pruned(_Decided):
     """What a prune did, or would do.
 
     Attributes:
@@ -211,6 +220,11 @@ class Pruned:
         temporaries: the number of removed temporary files and multipart uploads.
         notes: notes for people.
     """
+
+    form: ClassVar[str] = (
+        "stream_id dry_run=is_dry policy=policy_shown removed=removed_rows kept=kept_rows leftovers"
+        " abandoned=swept.abandoned files=swept.files temporary_files=temporaries notes mirrors"
+    )
 
     stream_id: str
     is_dry: bool
@@ -225,22 +239,10 @@ class Pruned:
     notes: tuple[str, ...] = ()
     mirrors: tuple[PrunedMirror, ...] = ()
 
-    def to_json(self) -> dict[str, object]:
-        """``stream_id dry_run policy{} removed[] kept[] leftovers[] abandoned[] files temporary_files notes[]
-        mirrors[]``."""
-        return {
-            "stream_id": self.stream_id,
-            "dry_run": self.is_dry,
-            "policy": {**vars(self.policy), "keep": self.policy.kept_count, "source": self.policy_source},
-            "removed": _removed_json(self.removed, self.freed),
-            "kept": [{"snapshot_id": one, "why": list(why)} for one, why in self.kept.items()],
-            "leftovers": [one.to_json() for one in self.leftovers],
-            "abandoned": list(self.swept.abandoned),
-            "files": self.swept.files,
-            "temporary_files": self.temporaries,
-            "notes": list(self.notes),
-            "mirrors": [one.to_json() for one in self.mirrors],
-        }
+    @property
+    def policy_shown(self) -> dict[str, object]:
+        """The policy, what it keeps, and where it is from."""
+        return {**vars(self.policy), "keep": self.policy.kept_count, "source": self.policy_source}
 
 
 def _until(control: StreamControl, register: StreamRegister, kept: RetentionRegister, needs: Needs) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
@@ -19,9 +20,9 @@ from airflow_streamstate.controller.scratch.run import ScratchRuns
 from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
 from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.register import Retirement, StreamRegister
+from airflow_streamstate.protocol.views import View
 from airflow_streamstate.snapshot.placing import known_places
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.cleanup import delete_below, end_uploads
@@ -29,23 +30,17 @@ from airflow_streamstate.store.transfer import keys_below
 
 
 @dataclass(frozen=True)
-class Retired:
+class Retired(View):
     """A retired stream; ``objects``: how many objects this call removed."""
+
+    form: ClassVar[str] = (
+        "stream_id retired_at=retirement.retired_at retired_by=retirement.retired_by reason=retirement.reason"
+        " deleted=retirement.is_deleting objects"
+    )
 
     stream_id: str
     retirement: Retirement
     objects: int = 0
-
-    def to_json(self) -> dict[str, object]:
-        """``stream_id retired_at retired_by reason deleted objects``."""
-        return {
-            "stream_id": self.stream_id,
-            "retired_at": format_time(self.retirement.retired_at),
-            "retired_by": self.retirement.retired_by,
-            "reason": self.retirement.reason,
-            "deleted": self.retirement.is_deleting,
-            "objects": self.objects,
-        }
 
 
 class Retiring:

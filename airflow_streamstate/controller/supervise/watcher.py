@@ -27,8 +27,8 @@ from airflow_streamstate.controller.supervise.supervision import Look, Supervisi
 from airflow_streamstate.errors import DataError, StillReadingError, StreamStateError
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
 from airflow_streamstate.launch.processes import this_machine
-from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.views import View
 from airflow_streamstate.store.patience import one_of_many
 
 TICK_SECONDS = 0.2
@@ -52,17 +52,13 @@ _HAS_DRIVER: frozenset[Sight] = frozenset({"up", "degraded", "launching", "endin
 
 
 @dataclass(frozen=True)
-class Line:
+class Line(View):
     """What a watcher says, once: of a stream, or of the home where ``stream_id`` is ""."""
 
     at: datetime
     stream_id: str
     sight: str
     text: str
-
-    def to_json(self) -> dict[str, object]:
-        """The fields, the time as RFC 3339."""
-        return {**vars(self), "at": format_time(self.at)}
 
 
 @dataclass

@@ -15,13 +15,13 @@ from functools import partial
 
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.upgrades import UpgradeState
-from airflow_streamstate.controller.commands.orders import KIND_OF
 from airflow_streamstate.controller.decide import Refused, decide_start
 from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
 from airflow_streamstate.controller.deploy.going_back import UsedError, begun_batches, committed_batches
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
 from airflow_streamstate.controller.observe.observation import ENDED, NOT_ENDED, Observation, pending_drain
 from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
+from airflow_streamstate.controller.observe.orders import ORDERS
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.request.requests import Return
 from airflow_streamstate.controller.upgrade.deciding import decide_return
@@ -207,7 +207,7 @@ def _returning(tools: Tools, state: UpgradeState) -> Next:
         return Act(partial(_kill, tools, state, seen))
     if state.bad_command_id is None:
         return Act(partial(_order_end, tools, state, seen))
-    end = decide_command_outcome(seen, state.bad_command_id, KIND_OF["stop"])
+    end = decide_command_outcome(seen, state.bad_command_id, ORDERS["stop"].kind)
     if (
         seen.is_unlaunched
         or (end is not None and end.outcome != "lost")

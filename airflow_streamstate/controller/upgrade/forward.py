@@ -12,11 +12,13 @@ from dataclasses import replace
 from functools import partial
 
 from airflow_streamstate.control.upgrades import LOST_CLAIM, UpgradeState
-from airflow_streamstate.controller.commands.orders import KIND_OF, EndingVerb
+from airflow_streamstate.controller.commands.orders import EndingVerb
 from airflow_streamstate.controller.decide import refuse_other_intent
 from airflow_streamstate.controller.observe.health import Healthy, NotYet, beats_of, decide_health, has_begun
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, describe_silence
-from airflow_streamstate.controller.observe.outcomes import End, decide_command_outcome
+from airflow_streamstate.controller.observe.orders import ORDERS
+from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
+from airflow_streamstate.controller.observe.views import Outcome
 from airflow_streamstate.controller.retired import refuse_retired
 from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
 from airflow_streamstate.controller.upgrade.deciding import (
@@ -323,7 +325,7 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
         if unwanted is not None and now not in ALIVE:  # dead, and not yet told to drain
             return Act(partial(_go_back, tools, state, unwanted, None))
         return Act(partial(_order_end, tools, state, verb))
-    end = decide_command_outcome(seen, state.command_id, KIND_OF[verb])
+    end = decide_command_outcome(seen, state.command_id, ORDERS[verb].kind)
     if end is not None and end.outcome == "lost":
         return _lost(tools, state, redacted(seen, describe(seen)))
     if end is None:
@@ -391,7 +393,7 @@ def _left_out(tools: Tools) -> tuple[str, ...]:
     return () if manifest is None else tuple(sorted(set(manifest.queries) - started))
 
 
-def _old_has_ended(tools: Tools, state: UpgradeState, seen: Observation, end: End) -> None:
+def _old_has_ended(tools: Tools, state: UpgradeState, seen: Observation, end: Outcome) -> None:
     reason = redacted(seen, end.reason)
     if state.mode == "drain" and end.outcome not in ("drained", "rejected"):
         tools.take(state, "unhealthy", f"the drain of the old version failed: it is {end.outcome}: {reason}")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_streamstate.control.upgrades import UpgradeState
-from airflow_streamstate.controller.lineage.downtimes import downtime_json
 from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.errors import (
     ConflictError,
@@ -19,6 +18,7 @@ from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.plan.remedies import remedy_in
 from airflow_streamstate.protocol.downtimes import Downtime, downtime_by_query, downtime_seconds
 from airflow_streamstate.protocol.upgrades import AfterStop, DriverChoice, DriverLaunchedLater, DriverWaits, Phase
+from airflow_streamstate.protocol.views import View
 
 UpgradeOutcome = Literal["upgraded", "given_up", "rolled_back", "refused", "failed"]
 """``given_up``: an upgrade whose old version is back; ``rolled_back``: a rollback that succeeded."""
@@ -54,7 +54,7 @@ MAX_GIST_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
-class UpgradeView:
+class UpgradeView(View):
     """The status of an upgrade.
 
     Attributes:
@@ -63,6 +63,15 @@ class UpgradeView:
         pause_seconds: until the next look is worthwhile, or the bell of ``driver`` rings.
         driver: the driver that it waits for; None for none.
     """
+
+    form: ClassVar[str] = (
+        "upgrade_id stream_id phase=state.phase outcome mode=state.mode"
+        " old_deployment_id=state.upgrade.old_deployment_id new_deployment_id=state.new_deployment_id"
+        " returned_deployment_id=state.returned_deployment_id way=state.way bad_batches=state.bad_batches"
+        " begun_batches=state.begun_batches downtime_seconds downtime_by_query downtimes not_running_seconds"
+        " verdict=state.verdict differences audit_ok=state.audit_ok cancelled_by=state.cancelled_by reason=state.text"
+        " driver=driver_text warnings=state.warnings waits_for"
+    )
 
     state: UpgradeState
     waits_for: str = ""
@@ -100,6 +109,27 @@ class UpgradeView:
     def downtimes(self) -> tuple[Downtime, ...]:
         """From the last commit of one deployment to the first commit of the next, so far."""
         return self.state.downtimes
+
+    @property
+    def downtime_seconds(self) -> float | None:
+        """The downtime of the query that was down longest; None where none is known."""
+        return downtime_seconds(self.downtimes)
+
+    @property
+    def downtime_by_query(self) -> dict[str, float | None]:
+        """The downtime of each query; None where its end is unknown."""
+        return downtime_by_query(self.downtimes)
+
+    @property
+    def differences(self) -> list[dict[str, object]]:
+        """The differences of the plans of all queries, each with the name of its query."""
+        return differences_of(self.state.report)
+
+    @property
+    def driver_text(self) -> str | None:
+        """``waits`` for a driver that waits, or why none does; None where that is not decided."""
+        driver = self.state.driver
+        return "waits" if isinstance(driver, DriverWaits) else None if driver is None else driver.why
 
     @property
     def not_running_seconds(self) -> float | None:
@@ -168,37 +198,6 @@ class UpgradeView:
             **facts,
             next_step=f"`streamstate status {self.stream_id}` shows where the stream stands.",
         )
-
-    def to_json(self) -> dict[str, object]:
-        """``upgrade_id stream_id phase outcome mode old_deployment_id new_deployment_id returned_deployment_id way
-        bad_batches begun_batches downtime_seconds downtime_by_query downtimes[] not_running_seconds verdict
-        differences[] audit_ok cancelled_by reason driver warnings[] waits_for``."""
-        state = self.state
-        return {
-            "upgrade_id": self.upgrade_id,
-            "stream_id": self.stream_id,
-            "phase": state.phase,
-            "outcome": self.outcome,
-            "mode": state.mode,
-            "old_deployment_id": state.upgrade.old_deployment_id,
-            "new_deployment_id": state.new_deployment_id,
-            "returned_deployment_id": state.returned_deployment_id,
-            "way": state.way,
-            "bad_batches": {name: list(batches) for name, batches in state.bad_batches.items()},
-            "begun_batches": dict(state.begun_batches),
-            "downtime_seconds": downtime_seconds(self.downtimes),
-            "downtime_by_query": downtime_by_query(self.downtimes),
-            "downtimes": [downtime_json(one) for one in self.downtimes],
-            "not_running_seconds": self.not_running_seconds,
-            "verdict": state.verdict,
-            "differences": differences_of(state.report),
-            "audit_ok": state.audit_ok,
-            "cancelled_by": state.cancelled_by,
-            "reason": state.text,
-            "driver": None if state.driver is None else _driver_text(state.driver),
-            "warnings": list(state.warnings),
-            "waits_for": self.waits_for,
-        }
 
 
 def end_lines(view: UpgradeView) -> Iterator[str]:
@@ -284,11 +283,6 @@ def _with_driver(driver: DriverChoice | None) -> str:
         case DriverLaunchedLater(why) if why:
             return f", and no driver waits: {why}"
     return ""
-
-
-def _driver_text(driver: DriverChoice) -> str:
-    """``waits``, or why none does."""
-    return "waits" if isinstance(driver, DriverWaits) else driver.why
 
 
 def left_by_refusal(state: UpgradeState) -> str:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta, timezone
+from typing import ClassVar
 
 from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -27,13 +28,14 @@ from airflow_streamstate.protocol.codec import format_time, parse_time
 from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, Finished, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.views import View
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
-class CompleteThrough:
+class CompleteThrough(View):
     """Up to which event time all results of a stream are in its sinks.
 
     Attributes:
@@ -46,6 +48,10 @@ class CompleteThrough:
         known_queries: the queries of the current deployment, if all have started; else empty.
     """
 
+    form: ClassVar[str] = (
+        "stream_id query_name complete_through_at=through_at deployment_id queries=sorted_queries reopened_from_at"
+    )
+
     stream_id: str
     query_name: str | None
     through_at: datetime | None
@@ -55,16 +61,10 @@ class CompleteThrough:
     reopened_from_at: datetime | None = None
     known_queries: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, object]:
-        """Plain JSON."""
-        return {
-            "stream_id": self.stream_id,
-            "query_name": self.query_name,
-            "complete_through_at": _time(self.through_at),
-            "deployment_id": self.deployment_id,
-            "queries": {name: _time(moment) for name, moment in sorted(self.queries.items())},
-            "reopened_from_at": _time(self.reopened_from_at),
-        }
+    @property
+    def sorted_queries(self) -> dict[str, datetime | None]:
+        """``queries``, by their names in order."""
+        return dict(sorted(self.queries.items()))
 
 
 @dataclass(frozen=True)

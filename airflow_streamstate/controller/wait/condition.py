@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, field, fields
+from collections.abc import Callable
+from dataclasses import field
 from typing import Any, Literal, get_args
 
-from airflow_streamstate.controller.observe.outcomes import FULFILLED_BY, End
+from airflow_streamstate.controller.observe.orders import ORDER_FOR, ORDERS, fulfils
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, StreamStatus
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.commands import (
-    CancelRequest,
-    DrainNotification,
-    SkipRequest,
-    SnapshotRequest,
-    StopRequest,
-)
+from airflow_streamstate.protocol.codec import FieldError, read_fields
 from airflow_streamstate.protocol.data_events import Skipped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.views import View, selected
 
 Wanted = Literal[
     "drained", "cancelled", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed",
     "upgrade", "free", "complete", "unwell",
 ]  # fmt: skip
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
-_KIND_OF: Mapping[Wanted, str] = {
-    "drained": DrainNotification.kind,
-    "cancelled": CancelRequest.kind,
-    "stopped": StopRequest.kind,
-    "snapshot": SnapshotRequest.kind,
-    "skipped": SkipRequest.kind,
-}
-_WANTED_BY: Mapping[str, Wanted] = {
-    "drain": "drained",
-    "cancel": "cancelled",
-    "stop": "stopped",
-    "snapshot": "snapshot",
-    "skip": "skipped",
-}
 IfStopped = Literal["fail", "wait"]
 IF_STOPPED: tuple[IfStopped, ...] = get_args(IfStopped)
 UNANSWERED = "unanswered"
@@ -47,7 +27,7 @@ UNANSWERED = "unanswered"
 
 
 @dataclass(frozen=True)
-class WaitCondition:
+class WaitCondition(View):
     """What is waited for. Plain JSON, so that a trigger can carry it through a database.
 
     Attributes:
@@ -85,7 +65,7 @@ class WaitCondition:
     def of(cls, order: CommandView) -> WaitCondition:
         """The condition that an order is fulfilled."""
         return cls(
-            _WANTED_BY[order.verb],
+            ORDERS[order.verb].wanted,
             order.stream_id,
             order.deployment_id,
             command_id=order.command_id,
@@ -95,40 +75,22 @@ class WaitCondition:
     @property
     def command_kind(self) -> str:
         """The kind of command that leads to it; "" for none."""
-        return _KIND_OF.get(self.wanted, "")
+        return ORDER_FOR[self.wanted].kind if self.wanted in ORDER_FOR else ""
 
-    def is_fulfilled_by(self, end: End) -> bool:
+    def is_fulfilled_by(self, end: Outcome) -> bool:
         """Whether an end is what is waited for."""
         if self.wanted == "finished":
             return end.is_of_itself
         is_missing = self.wanted == "snapshot" and end.snapshot_id is None
-        return not is_missing and end.outcome in FULFILLED_BY[self.command_kind]
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields."""
-        return asdict(self)
+        return not is_missing and fulfils(end.outcome, self.command_kind)
 
     @classmethod
     def from_json(cls, raw: Any) -> WaitCondition:
         """The condition in this object; unknown fields are ignored (Law 7). Raises ValueError for another object."""
-        if not isinstance(raw, Mapping) or raw.get("wanted") not in WANTED:
-            raise ValueError("no known wait condition")
-        missing = [each.name for each in fields(cls) if each.name not in raw]
-        if missing:
-            raise ValueError(f"a wait condition without {', '.join(missing)}")
-        values: dict[str, Any] = {each.name: raw[each.name] for each in fields(cls)}
-        if not all(isinstance(values[name], str) for name in ("stream_id", "deployment_id")):
-            raise ValueError("a wait condition without stream or deployment")
-        ids = [values[name] for name in ("command_id", "snapshot_id", "request_id", "complete_at", "query_name")]
-        if not all(each is None or isinstance(each, str) for each in ids):
-            raise ValueError("a wait condition with an id that is no text")
-        if type(values["max_lag"]) is not int:
-            raise ValueError("a wait condition with a max_lag that is no number")
-        if type(values["ended_for_seconds"]) not in (int, float):
-            raise ValueError("a wait condition with an ended_for_seconds that is no number")
-        if values["if_stopped"] not in IF_STOPPED:
-            raise ValueError("a wait condition with an if_stopped that is not known")
-        return cls(**values)
+        try:
+            return read_fields(cls, raw)
+        except FieldError as problem:
+            raise ValueError(f"no known wait condition: {problem}") from None
 
 
 @dataclass(frozen=True)
@@ -178,44 +140,20 @@ PENDING = WaitResult("pending")
 
 
 def end_result(outcome: Outcome) -> dict[str, Any]:
-    """``{deployment_id, snapshot_id, end_offsets, watermark_at, state_rows_left}`` of an ended deployment.
-
-    Offsets by query, one text per source; the earliest watermark of all queries; the sum of their rows, None where one
-    that has committed a batch was not counted.
-    """
-    positions = outcome.queries
-    watermarks = [position.watermark_at for position in positions.values() if position.watermark_at is not None]
-    rows = [position.state_rows_left for position in positions.values() if position.batch_id is not None]
-    counted = [count for count in rows if count is not None]
-    return {
-        "deployment_id": outcome.deployment_id,
-        "snapshot_id": outcome.snapshot_id,
-        "end_offsets": {name: list(position.end_offsets) for name, position in sorted(positions.items())},
-        "watermark_at": format_time(min(watermarks)) if watermarks else None,
-        "state_rows_left": sum(counted) if rows and counted == rows else None,
-    }
+    """The result of an ended deployment."""
+    return selected(outcome, "deployment_id snapshot_id end_offsets watermark_at state_rows_left")
 
 
 def snapshot_result(manifest: SnapshotManifest) -> dict[str, Any]:
-    """``{deployment_id, snapshot_id, kind, files, bytes, queries{NAME:{batch_id}}}`` of a complete snapshot."""
-    return {
-        "deployment_id": manifest.deployment_id,
-        "snapshot_id": manifest.snapshot_id,
-        "kind": manifest.snapshot_kind,
-        "files": manifest.files_count,
-        "bytes": manifest.size_bytes,
-        "queries": {name: {"batch_id": query.position.batch_id} for name, query in sorted(manifest.queries.items())},
+    """The result of a complete snapshot."""
+    return selected(manifest, "deployment_id snapshot_id kind=snapshot_kind files=files_count bytes=size_bytes") | {
+        "queries": {name: {"batch_id": query.position.batch_id} for name, query in sorted(manifest.queries.items())}
     }
 
 
 def skip_result(outcome: Outcome) -> dict[str, Any]:
-    """``{deployment_id, query, batch_id, moves}`` of a skipped batch."""
+    """The result of a skipped batch."""
     skipped = outcome.event
     if not isinstance(skipped, Skipped):
         raise TypeError("the end of a skip has no event Skipped")
-    return {
-        "deployment_id": outcome.deployment_id,
-        "query": skipped.query_name,
-        "batch_id": skipped.batch_id,
-        "moves": [asdict(move) for move in skipped.moves],
-    }
+    return selected(skipped, "deployment_id query=query_name batch_id moves")

@@ -7,14 +7,14 @@ or follows the stream, by ``WaitCondition.if_stopped``; docs/how-to/deploy.md ha
 from __future__ import annotations
 
 from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.controller.observe.outcomes import End
 from airflow_streamstate.controller.observe.restarting import gave_up_of
+from airflow_streamstate.controller.observe.views import Outcome
 from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Stopped
 
 
-def ended_by_somebody(seen: Observation, end: End) -> str:
+def ended_by_somebody(seen: Observation, end: Outcome) -> str:
     """Who or what ended a run before its input did, in words; "" for a run that failed, or came to its end."""
     if end.is_of_itself:
         return ""
@@ -32,7 +32,7 @@ def ended_by_somebody(seen: Observation, end: End) -> str:
     return f"was {record.reason}" if record is not None and is_of_this and record.is_of_somebody else ""
 
 
-def may_be_continued(seen: Observation, end: End) -> bool:
+def may_be_continued(seen: Observation, end: Outcome) -> bool:
     """Whether a run that ended before its input may go on: somebody ended it, or watchers restart it."""
     if seen.register.retirement is not None:
         return False
@@ -40,7 +40,7 @@ def may_be_continued(seen: Observation, end: End) -> bool:
     return bool(ended_by_somebody(seen, end)) or (end.state == "failed" and is_restarted)
 
 
-def error_of_other_end(seen: Observation, end: End, how: str) -> StreamStateError:
+def error_of_other_end(seen: Observation, end: Outcome, how: str) -> StreamStateError:
     """The error of a run that somebody ended; ``how``: ``ended_by_somebody``."""
     verb = "deploy" if seen.drained is not None else "resume"
     is_replaced = not seen.is_current

@@ -7,18 +7,19 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.observe.caught_up import decide_caught_up
 from airflow_streamstate.controller.observe.observation import ENDED, Observation, pending_drain
-from airflow_streamstate.controller.observe.outcomes import End
-from airflow_streamstate.controller.observe.views import Outcome, OutcomeKind, StreamStatus
+from airflow_streamstate.controller.observe.orders import OutcomeKind
+from airflow_streamstate.controller.observe.views import Outcome, StreamStatus
 from airflow_streamstate.controller.wait.condition import (
     UNANSWERED,
     WaitCondition,
     WaitResult,
+    Wanted,
     end_result,
     skip_result,
     snapshot_result,
@@ -49,6 +50,7 @@ PASSING = (UnavailableError, OutcomeUnknownError, ObjectExistsError, VersionConf
 """Errors of a step that say nothing about the stream: the next step may succeed."""
 Report = Callable[[str], None]
 Look = Callable[[WaitCondition], WaitResult]
+LookName = Literal[Wanted, "snapshot request"]
 Result = TypeVar("Result")
 MIN_POLL_SECONDS = 0.1
 MAX_POLL_SECONDS = 2.0
@@ -79,16 +81,20 @@ def poll(
 
 
 class Waits:
-    """Looks at wait conditions, and waits for them."""
+    """Looks at wait conditions, and waits for them: ``looks`` is the one table of what can be waited for.
 
-    def __init__(self, context: ControllerContext, watching: Watching) -> None:
+    Args:
+        looks: of modules above this one, by what is wanted. A look only reads.
+    """
+
+    def __init__(self, context: ControllerContext, watching: Watching, looks: Mapping[LookName, Look]) -> None:
         self._context = context
         self._marked: set[tuple[str, str]] = set()
         self._home = context.home
         self._observer = context.observer
         self._clock = context.clock
         self._watching = watching
-        self._looks: dict[str, Look] = {
+        self.looks: Mapping[LookName, Look] = {
             "drained": self._look_for_end,
             "cancelled": self._look_for_end,
             "stopped": self._look_for_end,
@@ -97,14 +103,8 @@ class Waits:
             "snapshot": self._look_for_snapshot,
             "healthy": self._look_for_health,
             "caught_up": self._look_for_health,
+            **looks,
         }
-
-    def add(self, what: str, look: Look) -> None:
-        """Register the look of a module that imports this one; it only reads.
-
-        ``what``: ``rehearsed``, ``upgrade``, ``free``, ``complete``, ``unwell``, or ``snapshot request``.
-        """
-        self._looks[what] = look
 
     def look(self, condition: WaitCondition) -> WaitResult:
         """One look at what is waited for; writes nothing.
@@ -115,7 +115,7 @@ class Waits:
             UnavailableError: the home did not answer, which says nothing about the stream.
         """
         is_request = condition.wanted == "snapshot" and condition.request_id is not None
-        return self._looks["snapshot request" if is_request else condition.wanted](condition)
+        return self.looks["snapshot request" if is_request else condition.wanted](condition)
 
     def advance(self, condition: WaitCondition) -> WaitResult:
         """One step of a wait: a look, and the write that is due after it. Raises as ``look``.
@@ -273,7 +273,7 @@ class Waits:
         return WaitResult("done", status.to_json(), found=status, last_seen=self._described(seen) + more, due=due)
 
     def result_of(
-        self, condition: WaitCondition, seen: Observation, end: End | None, outcome: Outcome | None = None
+        self, condition: WaitCondition, seen: Observation, end: Outcome | None, outcome: Outcome | None = None
     ) -> WaitResult:
         """The result of a wait whose order, or deployment, ended like this; ``end`` None: it has not ended.
 
@@ -308,7 +308,7 @@ class Waits:
             pause_seconds=seen.spec.version.settings.command_poll_seconds,
         )
 
-    def _over(self, condition: WaitCondition, seen: Observation, end: End) -> WaitResult:
+    def _over(self, condition: WaitCondition, seen: Observation, end: Outcome) -> WaitResult:
         return WaitResult(
             "over",
             error=self.error_of(seen, end),
@@ -317,7 +317,7 @@ class Waits:
             due=self._clean_up_after(condition, seen, end),
         )
 
-    def _clean_up_after(self, condition: WaitCondition, seen: Observation, end: End) -> Callable[[], None]:
+    def _clean_up_after(self, condition: WaitCondition, seen: Observation, end: Outcome) -> Callable[[], None]:
         """For an agent that died between its event and its clean-up."""
 
         def clean() -> None:
@@ -369,7 +369,7 @@ class Waits:
         known = set() if manifest is None else set(manifest.queries)
         return bool(known - {event.query_name for event in seen.of_kind(QueryStarted)})
 
-    def error_of(self, seen: Observation, end: End) -> StreamStateError:
+    def error_of(self, seen: Observation, end: Outcome) -> StreamStateError:
         """The error of an end that is not what was waited for."""
         is_late = isinstance(end.event, DrainFailed) and end.event.is_late
         if end.outcome in ("failed", "drain_failed") and not is_late:

@@ -26,7 +26,6 @@ from airflow_streamstate.controller.observe.one_time_sources import (
     one_time_sources,
 )
 from airflow_streamstate.controller.observe.outcomes import (
-    End,
     decide_command_outcome,
     decide_drain_outcome,
     decide_end,
@@ -313,23 +312,17 @@ class Watching:
             error=str(type(error)(error.message, next_step=error.next_step, **short)),
         )
 
-    def outcome(self, seen: Observation, end: End, command_id: str = "") -> Outcome:
-        """The end as a view, with the facts of its snapshot."""
-        return Outcome(
-            stream_id=seen.stream_id,
-            deployment_id=seen.deployment_id,
-            outcome=end.outcome,
-            state=end.state,
+    def outcome(self, seen: Observation, end: Outcome, command_id: str = "") -> Outcome:
+        """The end as it is shown: with the facts of its snapshot, and without secrets."""
+        return dataclasses.replace(
+            end,
             snapshot=self._facts(self._home.control(seen.stream_id), end.snapshot_id),
-            queries=end.queries,
             reason=redacted(seen, end.reason),
             traceback=redacted(seen, end.traceback),
-            event=end.event,
-            number=end.number or None,
             command_id=command_id,
         )
 
-    def command_end(self, seen: Observation, command_id: str, kind: str = "") -> End | None:
+    def command_end(self, seen: Observation, command_id: str, kind: str = "") -> Outcome | None:
         """What became of a command; None while it is under way."""
         return decide_command_outcome(seen, command_id, kind or self._command_kind(seen, command_id))
 
@@ -342,7 +335,7 @@ class Watching:
                 return slot.command.kind
         return ""
 
-    def drain_end(self, seen: Observation) -> End | None:
+    def drain_end(self, seen: Observation) -> Outcome | None:
         """What the drain by any client came to; None while one may still come."""
         end = decide_drain_outcome(seen, is_pending=False)
         if end is not None and (end.outcome in ("expired", "rejected") or end.state in ALIVE):
@@ -350,7 +343,7 @@ class Watching:
             return decide_drain_outcome(seen, is_pending=pending_drain(seen, slots) is not None)
         return end
 
-    def failure(self, seen: Observation, end: End) -> DeploymentFailedError:
+    def failure(self, seen: Observation, end: Outcome) -> DeploymentFailedError:
         """The error of a failed deployment or drain: its words, the script's traceback, the end of its log."""
         is_drain = end.outcome == "drain_failed"
         if isinstance(end.event, Failed) and end.event.refuses_start:
@@ -394,7 +387,7 @@ class Watching:
         is_alive = seen.launch_status is not None and seen.launch_status.state in ("running", "pending")
         return log_tail_of(self._context, seen.spec, seen.handle, is_alive=is_alive)
 
-    def end_of(self, seen: Observation) -> End | None:
+    def end_of(self, seen: Observation) -> Outcome | None:
         """How the deployment ended; None while it has not."""
         return decide_end(seen)
 

@@ -52,7 +52,7 @@ def full_home(folder: Path) -> Stage:
     stage.run_batches(6, deployment_id="d-0002")
     stage.keep("live", "d-0002")
     stage.beat("d-0002", counts=QueryBeat(6, stage.clock.now(), is_active=True, state_rows=3))
-    stage.controller.drain(STREAM, request_id="third")
+    stage.controller.order("drain", STREAM, request_id="third")
     return stage
 
 

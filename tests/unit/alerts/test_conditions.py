@@ -63,7 +63,7 @@ def test_a_driver_that_lives_and_says_nothing_is_told_after_two_minutes(alerted:
 
 def test_a_driver_that_is_silent_while_it_is_stopped_is_told(alerted: Alerted) -> None:
     """The order waits for it; its threshold can be changed, and be none."""
-    alerted.stage.controller.stop(STREAM)
+    alerted.stage.controller.order("stop", STREAM)
     (slot,) = alerted.stage.control.journal("d-0001").commands()
     assert slot.command is not None
     alerted.stage.accept(slot.command)
@@ -227,7 +227,7 @@ def test_only_its_own_failure_is_told_of_a_drain(alerted: Alerted) -> None:
     alerted.rules(state_rows_over=10)
     alerted.beat(state_rows=11)
     assert alerted.look() == ["raised state_rows"]
-    order = alerted.stage.controller.drain(STREAM)
+    order = alerted.stage.controller.order("drain", STREAM)
     alerted.stage.accept(alerted.stage.drain_of())
     alerted.stage.query_failed()
     alerted.beat(state_rows=1)

@@ -125,7 +125,7 @@ def test_a_query_that_failed_before_a_restart_between_two_looks_is_told_and_reso
         QueryFailed, query_name="counts", query_id="id", query_run_id="run", batch_id=3, planned_batch_id=4,
         error="ValueError: row 7 is bad",
     )  # fmt: skip
-    stage.controller.stop(STREAM)
+    stage.controller.order("stop", STREAM)
     command = stage.control.journal("d-0001").commands()[0].command
     assert command is not None
     kept = stage.keep("stopped")

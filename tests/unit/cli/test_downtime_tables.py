@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from airflow_streamstate.cli.render import downtimes
 from airflow_streamstate.cli.upgrade import steps_of, waterfall
-from airflow_streamstate.controller.lineage.downtimes import downtime_json
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, Mark
 from support.fake_clock import FakeClock
 from support.shell import printed
@@ -75,7 +74,7 @@ def test_one_line_says_from_commit_to_commit_and_how_much_of_it_had_nothing_to_c
     idle = downtime("counts", barrier_certain=812.0, last_commit=0.0, first_commit=813.25)
     busy = downtime("raw", barrier_certain=-2.0, last_commit=0.0, first_commit=1.5)
     waits = replace(busy, until_at=None, seconds=None)
-    rows = [downtime_json(one) for one in (idle, busy, waits, replace(waits, has_ended=True))]
+    rows = [one.to_json() for one in (idle, busy, waits, replace(waits, has_ended=True))]
     assert printed(downtimes, rows).splitlines() == [
         "query counts: 813.25 s from the last commit of d-0001 to the first of d-0002: "
         "1.25 s down, and 812.0 s in which it ran with nothing to commit",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.orders import OrderVerb
+from airflow_streamstate.controller.wait.condition import WANTED
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.local import LocalLauncher
@@ -68,6 +72,12 @@ def test_logs_are_read_from_this_machine_without_secrets(stage: Stage, tmp_path:
 def test_a_hostile_request_id_is_refused(stage: Stage) -> None:
     """Request ids become keys: what cannot be one is refused by every verb."""
     stage.deploy()
-    for verb in (stage.controller.stop, stage.controller.drain, stage.controller.snapshot, stage.controller.resume):
+    orders = (partial(stage.controller.order, verb) for verb in get_args(OrderVerb))
+    for verb in (*orders, stage.controller.resume):
         with pytest.raises(InvalidRequestError, match="request id"):
             verb(STREAM, request_id="../x")
+
+
+def test_one_table_says_how_each_condition_is_looked_at(stage: Stage) -> None:
+    """A trigger of any release carries one of these words; a snapshot that was requested has a look of its own."""
+    assert set(stage.controller._waits.looks) == {*WANTED, "snapshot request"}

@@ -276,7 +276,7 @@ def degraded(stage: Stage) -> None:
 
 def stopping(stage: Stage) -> None:
     running(stage)
-    stage.controller.stop(STREAM)
+    stage.controller.order("stop", STREAM)
     (slot,) = stage.control.journal("d-0001").commands()
     assert slot.command is not None
     stage.accept(slot.command)
@@ -284,7 +284,7 @@ def stopping(stage: Stage) -> None:
 
 def draining(stage: Stage) -> None:
     running(stage)
-    stage.controller.drain(STREAM)
+    stage.controller.order("drain", STREAM)
     stage.accept(stage.drain_of())
 
 

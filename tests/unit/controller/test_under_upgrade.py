@@ -123,11 +123,11 @@ def test_every_verb_goes_on_past_an_upgrade_whose_task_is_gone(upgraded: Upgrade
     first = abandoned(upgraded)
     controller = upgraded.stage.controller
     if verb == "deploy":
-        controller.stop(STREAM, request_id="s-1")
+        controller.order("stop", STREAM, request_id="s-1")
         upgraded.stops()
         assert upgraded.stage.deploy().deployment_id == "d-0002"
     else:
-        getattr(controller, verb)(STREAM, request_id="o-1")
+        controller.order(verb, STREAM, request_id="o-1")
         assert upgraded.order().reason == ""
     assert upgraded.upgrades.view(STREAM, first.upgrade_id).outcome == "refused"
 

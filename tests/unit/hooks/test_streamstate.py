@@ -31,7 +31,7 @@ def test_a_notification_is_written_read_and_cleaned_up(named: NamedHome) -> None
     """Where it lies, what it says, and that it is gone when it was obeyed; its content stays readable."""
     attempt = named.stream().deploy().runs()
     hook = named.hook()
-    place = hook.client.drain("flights", reason="new key", expires_in_seconds=60, request_id="r-1")
+    place = hook.client.order("drain", "flights", reason="new key", expires_in_seconds=60, request_id="r-1")
     assert place.key == "flights/deployments/d-0001/commands/00000001.json"
     assert named.home.home.head(place.key) is not None
     assert hook.client.notifications.clean_up("flights") == []  # it has no answer yet
@@ -46,7 +46,7 @@ def test_a_notification_that_was_answered_and_left_lying_is_cleaned_up(named: Na
     """An agent may die between its last word and the clean-up."""
     attempt = named.stream().deploy().runs()
     hook = named.hook()
-    place = hook.client.drain("flights")
+    place = hook.client.order("drain", "flights")
     attempt.drained(place.command_id, 1)
     assert hook.client.notifications.clean_up("flights") == [place.key]
     assert named.home.home.head(str(place.key)) is None
@@ -55,17 +55,17 @@ def test_a_notification_that_was_answered_and_left_lying_is_cleaned_up(named: Na
 def test_the_same_request_is_the_same_notification(named: NamedHome) -> None:
     """Asking twice is asking once, also after it was obeyed and cleaned up (Law 2)."""
     attempt = named.stream().deploy().runs()
-    first = named.hook().client.drain("flights", request_id="r-1")
-    assert named.hook().client.drain("flights", request_id="r-1") == first
+    first = named.hook().client.order("drain", "flights", request_id="r-1")
+    assert named.hook().client.order("drain", "flights", request_id="r-1") == first
     attempt.obey("")
-    again = named.hook().client.drain("flights", request_id="r-1")
+    again = named.hook().client.order("drain", "flights", request_id="r-1")
     assert (again.command_id, again.deployment_id, again.key) == (first.command_id, "d-0001", None)
 
 
 def test_a_stream_that_nobody_knows_is_refused_by_name(named: NamedHome) -> None:
     """Drain, status and wait say so, and make nothing."""
     with pytest.raises(StreamNotFoundError):
-        named.hook().client.drain("nobody")
+        named.hook().client.order("drain", "nobody")
     with pytest.raises(StreamNotFoundError):
         named.hook().client.status("nobody")
     with pytest.raises(StreamNotFoundError):
@@ -77,7 +77,7 @@ def test_a_stream_that_nobody_knows_is_refused_by_name(named: NamedHome) -> None
 def test_a_hostile_id_is_refused_before_anything_is_touched(named: NamedHome, stream_id: str) -> None:
     """An id becomes a path."""
     with pytest.raises(InvalidRequestError):
-        named.hook().client.drain(stream_id)
+        named.hook().client.order("drain", stream_id)
 
 
 def test_the_deployment_of_a_moment(named: NamedHome) -> None:

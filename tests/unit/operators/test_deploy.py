@@ -185,7 +185,7 @@ def test_a_clear_after_a_newer_deployment_is_a_conflict_that_names_it(
     """Clearing last week's task does not bring last week's version back."""
     old = scripted_driver.script(tmp_path, "runs", name="old.py")
     deploy(old).execute(context(run_id="last_week"))
-    stopped = named.hook().client.stop("flights")
+    stopped = named.hook().client.order("stop", "flights")
     for _ in range(200):
         if named.hook().client.status("flights").state == "stopped":
             break

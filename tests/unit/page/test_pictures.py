@@ -137,7 +137,7 @@ def test_who_stopped_a_stream_and_why_is_on_its_page(site: PageSite, named: Name
     """Above, in its timeline, among its events and in its journal."""
     deployed(named, "flights")
     client = named.hook().client
-    order = client.stop("flights", reason="the broker is moved")
+    order = client.order("stop", "flights", reason="the broker is moved")
     client.wait(WaitCondition.of(order), timeout_seconds=60)
     why = f"by {named.hook().requested_by}: the broker is moved"
     assert site.read("stream")["stop_reason"] == f"stopped {why}"

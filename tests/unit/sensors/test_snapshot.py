@@ -13,7 +13,7 @@ from support.airflow_streams import NamedHome
 def test_it_returns_what_the_snapshot_is(named: NamedHome, context: MakeContext) -> None:
     """The one of an order, the one with an id, or any."""
     attempt = named.stream().deploy().runs()
-    order = named.hook().client.snapshot("flights")
+    order = named.hook().client.order("snapshot", "flights")
     attempt.obey("")
     for which in ({"command_id": order.command_id}, {"snapshot_id": "d-0001-live-000001"}, {}):
         found = SnapshotReadySensor(task_id="ready", stream_id="flights", **which).execute(context())
@@ -38,7 +38,7 @@ def test_it_waits_for_a_request_over_deployments(named: NamedHome, context: Make
     """The one that was asked is gone; the one that runs now is asked anew by the sensor itself."""
     named.stream().deploy().runs().failed("boom")
     attempt = named.stream().deploy().runs()
-    asked = named.hook().client.snapshot("flights", request_id="r-1")
+    asked = named.hook().client.order("snapshot", "flights", request_id="r-1")
     assert asked.deployment_id == "d-0002"
     attempt.failed("boom")
     successor = named.stream().deploy().runs()

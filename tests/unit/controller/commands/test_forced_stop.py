@@ -128,7 +128,7 @@ def test_an_order_that_no_driver_obeys_is_withdrawn(stage: Stage) -> None:
 def test_an_order_that_is_obeyed_is_named(stage: Stage, is_earlier: bool) -> None:
     """A driver that stops cannot be told to run on: this order stands, or an earlier one is being obeyed. (Law 6)"""
     if is_earlier:
-        stage.controller.stop(STREAM)
+        stage.controller.order("stop", STREAM)
         obeys(stage)
     else:
         stage.clock.after(3, lambda: obeys(stage))
@@ -315,7 +315,7 @@ def test_a_drain_in_its_flush_is_ended_and_finished_by_a_drain(fresh: Stage) -> 
     fresh.deploy()
     fresh.come_to_life(queries=("counts",))
     fresh.run_batches(3)
-    drain = fresh.controller.drain(STREAM)
+    drain = fresh.controller.order("drain", STREAM)
     fresh.accept(fresh.drain_of())
     fresh.put_barrier("drain")
     fresh.say(Draining, command_id=drain.command_id, snapshot_id=None, flush_batch_ids={"counts": 4})
@@ -364,7 +364,7 @@ def test_a_request_never_ends_a_later_deployment(stage: Stage) -> None:
 
 def test_a_request_id_of_another_verb_is_refused(stage: Stage) -> None:
     """One id is one request, also for a dead stream. (Law 2)"""
-    stage.controller.drain(STREAM, request_id="r-1")
+    stage.controller.order("drain", STREAM, request_id="r-1")
     stage.end(state="gone")
     with pytest.raises(ConflictError, match="used for something else"):
         kill(stage, request_id="r-1")

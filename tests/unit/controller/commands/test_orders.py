@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def drained_event(stage: Stage, command_id: str = "c", **more: object) -> None:
 def test_an_order_is_written_once_per_request(stage: Stage, verb: str) -> None:
     """The same request id is the same command, with the same id and number. (Law 2)"""
     running(stage)
-    order = getattr(stage.controller, verb)
+    order = partial(stage.controller.order, verb)
     first, second = (order(STREAM, request_id="r-1", reason="because") for _ in range(2))
     assert first == second
     (command,) = commands(stage)
@@ -55,10 +56,10 @@ def test_an_order_is_written_once_per_request(stage: Stage, verb: str) -> None:
 def test_an_order_that_was_answered_and_cleaned_up_is_not_given_again(stage: Stage) -> None:
     """After its end the same request id finds the answer in the events. (Law 2)"""
     running(stage)
-    first = stage.controller.drain(STREAM, request_id="r-1")
+    first = stage.controller.order("drain", STREAM, request_id="r-1")
     drained_event(stage, first.command_id)
     stage.controller.notifications.clean_up(STREAM)
-    again = stage.controller.drain(STREAM, request_id="r-1")
+    again = stage.controller.order("drain", STREAM, request_id="r-1")
     assert (again.command_id, again.number, again.state) == (first.command_id, None, "drained")
     assert again.outcome.snapshot_id == "s-1"
     assert commands(stage) == []
@@ -67,9 +68,9 @@ def test_an_order_that_was_answered_and_cleaned_up_is_not_given_again(stage: Sta
 def test_each_command_is_what_its_verb_says(stage: Stage) -> None:
     """Stop and snapshot hold for an attempt, a drain for the deployment, with mode and deadline. (1a.13)"""
     stage.deploy()
-    stage.controller.stop(STREAM)
-    stage.controller.drain(STREAM, terms=DrainTerms("event_time", rehearse=False), expires_in_seconds=60)
-    stage.controller.snapshot(STREAM)
+    stage.controller.order("stop", STREAM)
+    stage.controller.order("drain", STREAM, terms=DrainTerms("event_time", rehearse=False), expires_in_seconds=60)
+    stage.controller.order("snapshot", STREAM)
     stop, drain, snapshot = commands(stage)
     assert [type(one) for one in (stop, drain, snapshot)] == [StopRequest, DrainNotification, SnapshotRequest]
     assert (stop.attempt, snapshot.attempt) == (1, 1)
@@ -93,7 +94,7 @@ def test_an_order_to_what_has_ended_is_answered_by_its_end(
     stage.say(kind, snapshot_id="s-1", queries={}, **fields)
     stage.end()
     for verb in verbs:
-        view = getattr(stage.controller, verb)(STREAM)
+        view = stage.controller.order(verb, STREAM)
         assert view.key is None
         assert (view.outcome.outcome, view.outcome.snapshot_id) == (kind.kind.lower(), "s-1")
     assert commands(stage) == []
@@ -106,7 +107,7 @@ def test_an_order_to_a_failed_stream_is_not_sent(stage: Stage, verb: str) -> Non
     stage.say(Failed, error="no")
     stage.end()
     with pytest.raises(ConflictError, match="command not sent") as refused:
-        getattr(stage.controller, verb)(STREAM, request_id="r-1")
+        stage.controller.order(verb, STREAM, request_id="r-1")
     assert refused.value.next_step
     assert stage.control.request("r-1") is None
 
@@ -120,12 +121,12 @@ def test_a_drain_of_a_dead_deployment_launches_its_code_for_the_flush_alone(stag
     else:
         stage.come_to_life()
         stage.end(state="gone")
-    view = stage.controller.drain(STREAM, request_id="r-1")
+    view = stage.controller.order("drain", STREAM, request_id="r-1")
     register = stage.control.need_register().value
     assert (register.attempt, register.attempt_mode, view.state) == (2, "drain", "launching")
     assert stage.drain_of().command_id == view.command_id
     assert stage.launcher.calls[-1] == "launch d-0001-a0002"
-    assert stage.controller.drain(STREAM, request_id="r-1").number == view.number
+    assert stage.controller.order("drain", STREAM, request_id="r-1").number == view.number
     assert len(stage.launcher.requests) == 2
 
 
@@ -135,9 +136,9 @@ def test_a_drain_that_died_before_its_launch_is_launched_by_the_retry(stage: Sta
     stage.stopped()
     stage.launcher.refusal = UnavailableError("busy")
     with pytest.raises(UnavailableError):
-        stage.controller.drain(STREAM, request_id="r-1")
+        stage.controller.order("drain", STREAM, request_id="r-1")
     assert "d-0001-a0002" not in stage.launcher.requests
-    stage.controller.drain(STREAM, request_id="r-1")
+    stage.controller.order("drain", STREAM, request_id="r-1")
     assert "d-0001-a0002" in stage.launcher.requests
     assert len(commands(stage)) == 1
 
@@ -148,7 +149,7 @@ def test_an_attempt_that_was_to_flush_and_was_never_told_is_replaced_by_a_resume
     stage.stopped()
     stage.launcher.refusal = UnavailableError("busy")
     with pytest.raises(UnavailableError):
-        stage.controller.drain(STREAM)
+        stage.controller.order("drain", STREAM)
     journal = stage.control.journal("d-0001")
     journal.delete_command(journal.commands()[0])
     assert stage.controller.resume(STREAM).attempt == 3
@@ -161,7 +162,7 @@ def test_a_lost_stream_is_not_drained(stage: Stage) -> None:
     stage.end(state="unknown")
     stage.clock.advance(120)
     with pytest.raises(ConflictError, match="lost"):
-        stage.controller.drain(STREAM)
+        stage.controller.order("drain", STREAM)
 
 
 def test_a_deployment_that_was_replaced_takes_no_orders(stage: Stage) -> None:
@@ -170,10 +171,10 @@ def test_a_deployment_that_was_replaced_takes_no_orders(stage: Stage) -> None:
     stage.end(state="gone")
     stage.deploy("print('v2')\n")
     with pytest.raises(ConflictError, match="not the stream's current one") as refused:
-        stage.controller.drain(STREAM, deployment_id="d-0001")
+        stage.controller.order("drain", STREAM, deployment_id="d-0001")
     assert refused.value.context["current_deployment_id"] == "d-0002"
     drained_event(stage)
-    assert stage.controller.drain(STREAM, deployment_id="d-0001").outcome is not None
+    assert stage.controller.order("drain", STREAM, deployment_id="d-0001").outcome is not None
 
 
 def test_an_order_whose_deployment_was_replaced_meanwhile_says_fenced(stage: Stage) -> None:
@@ -181,10 +182,10 @@ def test_an_order_whose_deployment_was_replaced_meanwhile_says_fenced(stage: Sta
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(1)
-    stage.controller.drain(STREAM, request_id="r-1")
+    stage.controller.order("drain", STREAM, request_id="r-1")
     stage.end(state="gone")
     stage.deploy("print('v2')\n", start="fresh")
-    view = stage.controller.drain(STREAM, request_id="r-1")
+    view = stage.controller.order("drain", STREAM, request_id="r-1")
     assert (view.deployment_id, view.outcome.outcome) == ("d-0001", "fenced")
 
 
@@ -192,10 +193,10 @@ def test_what_was_never_deployed_takes_no_orders(stage: Stage) -> None:
     """Unknown streams and deployments are refused by class."""
     stage.home.begin("tests")
     with pytest.raises(StreamNotFoundError):
-        stage.controller.drain(STREAM)
+        stage.controller.order("drain", STREAM)
     stage.deploy()
     with pytest.raises(DeploymentNotFoundError):
-        stage.controller.drain(STREAM, deployment_id="d-0009")
+        stage.controller.order("drain", STREAM, deployment_id="d-0009")
 
 
 def test_an_agent_of_another_release_gets_its_own_protocol_or_nothing(stage: Stage) -> None:
@@ -203,15 +204,15 @@ def test_an_agent_of_another_release_gets_its_own_protocol_or_nothing(stage: Sta
     stage.deploy()
     stage.control.create_claim(Claim(STREAM, "d-0001", 1, "d-0001-a0001", "here", 1, 7, 9, "9", "w", stage.clock.now()))
     with pytest.raises(UnsupportedVersionError):
-        stage.controller.stop(STREAM)
+        stage.controller.order("stop", STREAM)
     assert commands(stage) == []
 
 
 def test_the_limits_of_a_drain_are_written_with_it(stage: Stage) -> None:
     """Its deadlines as moments and times; a drain that is called off at one is not begun after it (Law 6)."""
     stage.deploy()
-    stage.controller.drain(STREAM, terms=DrainTerms(batches_deadline_seconds=60, flush_deadline_seconds=30))
-    stage.controller.drain(STREAM, terms=DrainTerms(batches_deadline_seconds=60, on_batches_deadline="kill"))
+    stage.controller.order("drain", STREAM, terms=DrainTerms(batches_deadline_seconds=60, flush_deadline_seconds=30))
+    stage.controller.order("drain", STREAM, terms=DrainTerms(batches_deadline_seconds=60, on_batches_deadline="kill"))
     fails, kills = commands(stage)
     assert (fails.batches_by_at - fails.requested_at).total_seconds() == 60
     assert (fails.deadline_at, fails.flush_within_seconds) == (fails.batches_by_at, 30)
@@ -221,21 +222,21 @@ def test_the_limits_of_a_drain_are_written_with_it(stage: Stage) -> None:
 def test_another_deadline_under_the_same_request_id_is_another_request(stage: Stage) -> None:
     """The same id is the same order, word for word (Law 2)."""
     stage.deploy()
-    stage.controller.drain(STREAM, request_id="r-1", terms=DrainTerms(batches_deadline_seconds=60))
+    stage.controller.order("drain", STREAM, request_id="r-1", terms=DrainTerms(batches_deadline_seconds=60))
     with pytest.raises(ConflictError):
-        stage.controller.drain(STREAM, request_id="r-1", terms=DrainTerms(batches_deadline_seconds=61))
+        stage.controller.order("drain", STREAM, request_id="r-1", terms=DrainTerms(batches_deadline_seconds=61))
 
 
 def test_there_must_be_a_drain_to_take_back(stage: Stage) -> None:
     """None is under way, or its flush has begun: refused, and nothing is written (Law 1)."""
     running(stage)
     with pytest.raises(ConflictError, match="none to take back"):
-        stage.controller.cancel_drain(STREAM, request_id="r-1")
-    order = stage.controller.drain(STREAM)
+        stage.controller.order("cancel", STREAM, request_id="r-1")
+    order = stage.controller.order("drain", STREAM)
     stage.accept(stage.drain_of())
     stage.say(Draining, command_id=order.command_id, snapshot_id=None, flush_batch_ids={})
     with pytest.raises(ConflictError, match="has begun"):
-        stage.controller.cancel_drain(STREAM, request_id="r-1")
+        stage.controller.order("cancel", STREAM, request_id="r-1")
     assert len(commands(stage)) == 1
     assert stage.control.request("r-1") is None
 
@@ -243,10 +244,10 @@ def test_there_must_be_a_drain_to_take_back(stage: Stage) -> None:
 def test_a_drain_that_died_is_taken_back_for_the_next_attempt(stage: Stage) -> None:
     """That would continue the drain; after the cancel no drain holds (1a.11)."""
     running(stage)
-    stage.controller.drain(STREAM)
+    stage.controller.order("drain", STREAM)
     stage.accept(stage.drain_of())
     stage.say(Failed, error="no")
     stage.end()
-    assert stage.controller.cancel_drain(STREAM).state == "failed"
+    assert stage.controller.order("cancel", STREAM).state == "failed"
     seen = stage.seen()
     assert pending_drain(seen, stage.control.journal("d-0001").commands()) is None

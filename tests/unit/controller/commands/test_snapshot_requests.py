@@ -99,7 +99,7 @@ def test_a_driver_that_died_behind_its_manifest_has_answered(tmp_path: Path, the
     assert outcome.queries == {name: query.position for name, query in kept.queries.items()}
     assert outcome.command_id == kept.command_id
     assert (outcome.snapshot_id, outcome.deployment_id, outcome.state) == (kept.snapshot_id, "d-0001", "running")
-    view = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
+    view = asked.stage.controller.order("snapshot", STREAM, request_id=REQUEST)
     assert view.outcome.snapshot_id == kept.snapshot_id
     assert (view.request_id, view.command_id) == (REQUEST, kept.command_id)
     asked.polls()
@@ -146,7 +146,7 @@ def test_a_deployment_that_failed_has_as_long_to_come_back(asked: AskedStream) -
 def test_a_date_of_the_users_stays_and_a_late_request_ends_the_wait(asked: AskedStream) -> None:
     """It is not asked again with another date, and ignored when it is too old."""
     at = asked.stage.clock.now()
-    first = asked.stage.controller.snapshot(STREAM, request_id=REQUEST, terms=SnapshotTerms(at, 60.0))
+    first = asked.stage.controller.order("snapshot", STREAM, request_id=REQUEST, terms=SnapshotTerms(at, 60.0))
     asked.stage.clock.advance(TIMEOUT_SECONDS + 1)
     assert asked.look() is None
     assert [(request.requested_at, request.ttl_seconds) for request in asked.requests()] == [(at, 60.0)]
@@ -156,32 +156,32 @@ def test_a_date_of_the_users_stays_and_a_late_request_ends_the_wait(asked: Asked
         asked.stage.controller.wait(WaitCondition("snapshot", STREAM, "", request_id=REQUEST), 600)
     assert "time to live" in str(ignored.value.context["reason"])
     assert asked.taken() == []
-    view = asked.stage.controller.snapshot(STREAM, request_id=REQUEST, terms=SnapshotTerms(at, 60.0))
+    view = asked.stage.controller.order("snapshot", STREAM, request_id=REQUEST, terms=SnapshotTerms(at, 60.0))
     assert (view.outcome.outcome, view.number, view.key) == ("ignored", None, None)
     assert (view.request_id, view.command_id) == (REQUEST, first.command_id)
 
 
 def test_a_repeated_request_is_told_by_its_command(asked: AskedStream) -> None:
     """By the object where it lies; by the driver's word, once one has begun it. (Law 2)"""
-    first = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
+    first = asked.stage.controller.order("snapshot", STREAM, request_id=REQUEST)
     (slot,) = asked.stage.control.journal("d-0001").commands()
     assert (first.stream_id, first.deployment_id, first.state) == (STREAM, "d-0001", "running")
     assert (first.verb, first.outcome) == ("snapshot", None)
     assert (first.number, first.key, first.request_id) == (slot.number, slot.key, REQUEST)
     for _ in range(2):
-        assert asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST) == first
+        assert asked.stage.another_controller().order("snapshot", STREAM, request_id=REQUEST) == first
         asked.stage.clock.advance(TIMEOUT_SECONDS)  # then it is dated anew in its place
     asked.stage.say(Accepted, command_id=first.command_id, command_number=7, command=to_json(slot.command))
-    begun = asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST)
+    begun = asked.stage.another_controller().order("snapshot", STREAM, request_id=REQUEST)
     assert begun == replace(first, number=7, key=None)
 
 
 def test_a_repeated_request_is_told_by_its_snapshot(asked: AskedStream) -> None:
     """Once there is one; no command is written for it. (Law 2)"""
-    first = asked.stage.controller.snapshot(STREAM, request_id=REQUEST)
+    first = asked.stage.controller.order("snapshot", STREAM, request_id=REQUEST)
     asked.polls()
     (kept,) = asked.taken()
-    again = asked.stage.another_controller().snapshot(STREAM, request_id=REQUEST)
+    again = asked.stage.another_controller().order("snapshot", STREAM, request_id=REQUEST)
     assert again == replace(first, number=None, key=None, outcome=again.outcome)
     assert (again.outcome.snapshot_id, again.outcome.command_id) == (kept.snapshot_id, first.command_id)
 
@@ -191,7 +191,7 @@ def test_a_request_after_the_end_is_told_by_the_snapshot_there(stage: Stage) -> 
     stage.deploy()
     stage.stopped()
     for _ in range(2):
-        view = stage.controller.snapshot(STREAM, request_id=REQUEST)
+        view = stage.controller.order("snapshot", STREAM, request_id=REQUEST)
         assert (view.outcome.outcome, view.outcome.snapshot_id) == ("stopped", "d-0001-stopped-000001")
         assert (view.state, view.number, view.request_id) == ("stopped", None, REQUEST)
         assert view.command_id == asking_command_id(STREAM, REQUEST, "d-0001", 1)
@@ -205,7 +205,7 @@ def test_an_end_that_was_not_ordered_answers_a_request_too(stage: Stage) -> None
     stage.run_batches(LAST_BATCH)
     kept = stage.keep("stopped")
     stage.say(Finished, snapshot_id=kept.snapshot_id, queries={})
-    outcome = stage.controller.snapshot(STREAM, request_id=REQUEST).outcome
+    outcome = stage.controller.order("snapshot", STREAM, request_id=REQUEST).outcome
     assert (outcome.outcome, outcome.snapshot_id, outcome.command_id) == ("finished", kept.snapshot_id, "")
 
 

@@ -185,7 +185,7 @@ def test_what_is_to_be_drained_is_resumed_whatever_its_source(tmp_path: Path) ->
     stage = of_a_socket(tmp_path)
     stage.launcher.states["d-0001-a0001"] = "running"
     stage.beat()
-    stage.controller.drain(STREAM)
+    stage.controller.order("drain", STREAM)
     stage.end(state="gone")
     assert stage.controller.resume(STREAM).attempt == 2
 

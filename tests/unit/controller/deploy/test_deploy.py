@@ -71,7 +71,7 @@ def test_a_request_id_is_one_request(stage: Stage) -> None:
     views = [stage.deploy(request_id="r-1") for _ in range(2)]
     assert [(view.deployment_id, view.attempt) for view in views] == [("d-0001", 1)] * 2
     assert len(stage.launcher.requests) == 1
-    stage.controller.stop(STREAM, request_id="r-2")
+    stage.controller.order("stop", STREAM, request_id="r-2")
     for text, request_id in (("print('v2')\n", "r-1"), ("print('v1')\n", "r-2")):
         with pytest.raises(ConflictError, match="used for something else"):
             stage.deploy(text, request_id=request_id)

@@ -106,7 +106,7 @@ def test_a_flush_without_its_event_is_finished_first(running: Stage) -> None:
 
 def test_an_unanswered_drain_is_not_passed_over(running: Stage) -> None:
     """A drain that was ordered and not finished is finished, or left behind by name. (Law 5)"""
-    running.controller.drain(STREAM)
+    running.controller.order("drain", STREAM)
     running.end(state="gone")
     with pytest.raises(ConflictError, match="a drain of this stream is not finished"):
         running.deploy("print('v2')\n")

@@ -406,7 +406,7 @@ def test_a_forged_spec_runs_nothing_on_the_machine_of_whoever_acts(stage: Stage)
     for act in (
         lambda: reader.resume(STREAM),
         lambda: reader.deploy(stage.request("print(2)\n")),
-        lambda: reader.drain(STREAM),
+        lambda: reader.order("drain", STREAM),
     ):
         with pytest.raises(InvalidRequestError, match=r'add \{"launcher": "local"\} to .launchers. in here'):
             act()

@@ -102,7 +102,7 @@ def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage, verb: str, kind
     stage.end()
     acts: dict[str, Callable[[], object]] = {
         "resume": lambda: stage.controller.resume(STREAM, request_id="r-1"),
-        "drain": lambda: stage.controller.drain(STREAM, request_id="r-1"),
+        "drain": lambda: stage.controller.order("drain", STREAM, request_id="r-1"),
         "skip": lambda: stage.controller.skips.skip(SkipOrder(STREAM, SkipTerms(4), "a bad row"), "r-1"),
         "deploy": lambda: stage.deploy(script, py_files=(module,), request_id="r-1"),
     }

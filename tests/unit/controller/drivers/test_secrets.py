@@ -96,7 +96,7 @@ def test_each_attempt_looks_them_up_anew(stage: Stage, vault: Vault) -> None:
     assert stage.launcher.requests["d-0001-a0002"].arguments[1] == "another-one"
     stage.end(attempt=2, state="gone")
     vault.known[DB] = "a-third"
-    stage.controller.drain(STREAM)
+    stage.controller.order("drain", STREAM)
     assert stage.launcher.requests["d-0001-a0003"].arguments[1] == "a-third"
 
 
@@ -107,7 +107,7 @@ def test_a_secret_that_is_not_there_changes_nothing(stage: Stage, vault: Vault, 
     stage.stopped()
     del vault.known[DB]
     with pytest.raises(InvalidRequestError, match="no such secret") as raised:
-        getattr(stage.controller, verb)(STREAM)
+        stage.controller.resume(STREAM) if verb == "resume" else stage.controller.order("drain", STREAM)
     assert raised.value.context == {"reference": DB, "used_in": "argument 2"}
     assert list(stage.launcher.requests) == ["d-0001-a0001"]
     assert stage.control.register().value.attempt == 1  # type: ignore[union-attr]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.lineage.downtimes import downtime_json
 from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.downtimes import PHASES, Downtime, FirstBatch, Mark, QueryEnd
@@ -178,7 +177,7 @@ def test_a_deployment_that_committed_at_a_time_not_known_is_not_down(stage: Stag
     stage.beat("d-0002", counts=QueryBeat(20, stage.clock.now(), is_active=True))
     (one,) = found(stage)
     assert (one.to_deployment_id, one.until_at, one.seconds, one.has_ended) == ("d-0002", None, None, True)
-    assert downtime_json(one)["has_ended"] is True
+    assert one.to_json()["has_ended"] is True
     stage.clock.advance(3)
     stop(stage, "d-0002")
     next_version(stage, 3, last=20)

@@ -75,7 +75,7 @@ def test_an_order_that_was_overtaken_is_no_sign_of_life(stage: Stage) -> None:
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(3)
-    stage.controller.drain(STREAM)
+    stage.controller.order("drain", STREAM)
     stage.beat()
     last_at = stage.clock.now()
     stage.end(state="gone")

@@ -18,7 +18,7 @@ def begin(stage: Stage) -> str:
     stage.deploy()
     stage.come_to_life(queries=("counts", "sums"))
     stage.beat(counts=QueryBeat(4, None, True), sums=QueryBeat(None, None, True))
-    command_id = stage.controller.drain(STREAM).command_id
+    command_id = stage.controller.order("drain", STREAM).command_id
     assert phases(stage) == {"counts": None, "sums": None}
     stage.accept(stage.drain_of())
     return command_id

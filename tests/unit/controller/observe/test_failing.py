@@ -157,7 +157,7 @@ def test_a_refused_start_is_refused_by_the_waiting_verb_too(stage: Stage) -> Non
 def test_a_drain_that_failed_has_choices_of_its_own(stage: Stage) -> None:
     """They are the next step, word by word."""
     running(stage, "counts")
-    order = stage.controller.drain(STREAM)
+    order = stage.controller.order("drain", STREAM)
     stage.say(
         DrainFailed, command_id=order.command_id, command_number=1, query_name="counts", error="boom", withdrawn=True,
         choices=("drain again",), then="stop",

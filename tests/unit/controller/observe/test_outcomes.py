@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.controller.observe.orders import ORDER_OF, OutcomeKind
 from airflow_streamstate.controller.observe.outcomes import (
-    FULFILLED_BY,
-    End,
     decide_command_outcome,
     decide_drain_outcome,
     decide_end,
@@ -43,12 +42,17 @@ from airflow_streamstate.protocol.positions import QueryPosition
 from support.sim_stage import STREAM, Stage
 
 
+def ended(outcome: OutcomeKind, *facts: Any, **more: Any) -> Outcome:
+    """The end of the stage's first deployment."""
+    return Outcome(STREAM, "d-0001", outcome, *facts, **more)
+
+
 @pytest.fixture
 def drain(stage: Stage) -> CommandView:
     """A running deployment that is told to drain."""
     stage.deploy()
     stage.come_to_life()
-    return stage.controller.drain(STREAM)
+    return stage.controller.order("drain", STREAM)
 
 
 def outcome_of(stage: Stage, order: CommandView) -> Outcome | None:
@@ -74,7 +78,7 @@ def answer(stage: Stage, order: CommandView, kind: type, **fields: object) -> No
 
 def test_a_drain_is_drained_by_the_event_that_answers_it(stage: Stage, drain: CommandView) -> None:
     """Until then there is no outcome; the event also answers the drains in ``also_answers``. (Law 6; 1a.13)"""
-    second = stage.controller.drain(STREAM)
+    second = stage.controller.order("drain", STREAM)
     assert outcome_of(stage, drain) is None
     assert drain_outcome(stage) is None
     answer(stage, drain, Drained, snapshot_id="s-1", queries={}, also_answers=(second.command_id,))
@@ -110,7 +114,7 @@ def test_a_drain_that_the_next_attempt_finishes_is_drained_after_all(stage: Stag
 
 def test_each_kind_of_order_knows_what_fulfils_it() -> None:
     """No order is without an outcome that fulfils it. (Law 6)"""
-    assert {kind.kind for kind in ALL_COMMANDS} <= set(FULFILLED_BY)
+    assert {kind.kind for kind in ALL_COMMANDS} == set(ORDER_OF)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,7 @@ def test_a_drain_that_is_called_off_is_over_while_the_stream_runs_on(
         assert found.reason == "it was called off: late; the stream runs on"
     with pytest.raises(error):
         stage.controller.wait(WaitCondition.of(drain), 5)
-    stage.controller.drain(STREAM)
+    stage.controller.order("drain", STREAM)
     assert drain_outcome(stage) is None
 
 
@@ -149,13 +153,13 @@ def test_a_stop_after_a_drain_that_was_called_off_is_a_stop(stage: Stage, drain:
 
 def test_a_request_to_take_back_is_answered_by_the_event_that_ends_the_drain(stage: Stage, drain: CommandView) -> None:
     """``also_answers`` names it; the request is fulfilled."""
-    request = stage.controller.cancel_drain(STREAM, request_id="r-9")
+    request = stage.controller.order("cancel", STREAM, request_id="r-9")
     fields = {"query_name": "", "error": "tests has taken it back", "withdrawn": True}
     answer(stage, drain, DrainFailed, **fields, cause="cancelled", then="runs_on", also_answers=(request.command_id,))
     stage.controller.notifications.clean_up(STREAM)
     found = stage.controller.wait(WaitCondition.of(request), 5).end
     assert (found.outcome, found.state) == ("cancelled", "running")
-    again = stage.controller.cancel_drain(STREAM, request_id="r-9")
+    again = stage.controller.order("cancel", STREAM, request_id="r-9")
     assert again.outcome.outcome == "cancelled"
 
 
@@ -203,7 +207,7 @@ def test_an_end_of_a_deployment_is_told_whole(
     assert decide_end(stage.seen()) is None
     event = stage.say(kind, **fields)
     for command_kind in (STOP, ""):
-        found = End(outcome, outcome, event, LAST, command_kind=command_kind, **end)
+        found = ended(outcome, outcome, event, LAST, command_kind=command_kind, **end)
         assert decide_end(stage.seen(), command_kind) == found
         if kind is not Stopped and kind is not Drained:
             assert decide_command_outcome(stage.seen(), "c", command_kind) == found
@@ -217,7 +221,7 @@ def test_an_end_that_no_event_says_is_told_by_the_state(stage: Stage, state: str
     stage.end(state=state)
     stage.clock.advance(120)
     seen = stage.seen()
-    found = End(outcome, outcome, reason=seen.why, command_kind=SNAPSHOT)
+    found = ended(outcome, outcome, reason=seen.why, command_kind=SNAPSHOT)
     assert decide_end(seen, SNAPSHOT) == found
     assert f"it is {state}" in found.reason
 
@@ -253,7 +257,7 @@ def test_an_answer_of_a_driver_that_runs_on_is_told_whole(
     running(stage)
     stage.say(Ignored, **OF_C, command={}, reason="for another attempt")
     event = stage.say(kind, **OF_C, **fields)
-    found = End(outcome, "running", event, LAST + 1, **{"command_kind": STOP, **end})
+    found = ended(outcome, "running", event, LAST + 1, **{"command_kind": STOP, **end})
     assert decide_command_outcome(stage.seen(), "c", STOP) == found
     assert decide_command_outcome(stage.seen(), "another", STOP) is None
     assert decide_command_outcome(stage.seen(), "", STOP) is None
@@ -356,7 +360,7 @@ def test_a_drain_that_failed_is_told_whole(
     seen, is_cancelled = stage.seen(), facts.get("cause") == "cancelled"
     outcome, end = "cancelled" if is_cancelled else "drain_failed", AT_END if stops else {}
     for command_id, kind in (("c", DRAIN), ("back", CancelRequest.kind)):
-        found = End(outcome, seen.state, event, LAST, reason=reason, command_kind=kind, **end) if reason else None
+        found = ended(outcome, seen.state, event, LAST, reason=reason, command_kind=kind, **end) if reason else None
         assert decide_command_outcome(seen, command_id, DRAIN) == found
     if reason and not is_cancelled:
         assert decide_drain_outcome(seen, is_pending=False) == decide_command_outcome(seen, "c", DRAIN)
@@ -369,7 +373,7 @@ def test_a_drain_that_failed_in_a_failing_job_has_its_traceback(stage: Stage) ->
     stage.say(Failed, error="no", traceback="Traceback …")
     found = decide_command_outcome(stage.seen(), "c")
     reason = "the flush of query counts failed: disk"
-    assert found == End(
+    assert found == ended(
         "drain_failed", "failed", event, LAST, reason=reason, traceback="Traceback …", command_kind=DRAIN
     )
 
@@ -451,4 +455,4 @@ def test_an_end_behind_a_drain_that_failed_counts(stage: Stage) -> None:
 )
 def test_an_order_is_fulfilled_by_the_ends_of_its_kind(outcome: Any, command_kind: str, is_so: bool) -> None:
     """An order of an unknown kind by any good end."""
-    assert End(outcome, "running", command_kind=command_kind).is_what_was_ordered is is_so
+    assert ended(outcome, "running", command_kind=command_kind).is_what_was_ordered is is_so

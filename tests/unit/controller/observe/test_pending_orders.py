@@ -22,12 +22,12 @@ def test_a_drain_is_seen_while_it_is_tried_and_while_it_waits_for_the_next_attem
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     assert orders(stage) == ()
-    view = stage.controller.drain(STREAM, reason="new key", expires_in_seconds=600)
+    view = stage.controller.order("drain", STREAM, reason="new key", expires_in_seconds=600)
     (order,) = orders(stage)
     assert (order.verb, order.command_id, order.number, order.phase) == ("drain", view.command_id, 1, "ordered")
     assert (order.requested_by, order.reason, order.requested_at) == ("tests", "new key", stage.clock.now())
     assert order.why == "it is not begun: its flush is tried first, on a fork of the state"
-    stage.controller.stop(STREAM)
+    stage.controller.order("stop", STREAM)
     assert told(stage)[1:] == [("stop", "ordered", "the driver has not taken it up yet")]
     stage.say(Failed, error="boom")
     held = "it holds for the next attempt of this deployment"
@@ -47,8 +47,8 @@ def test_a_drain_that_is_taken_back_says_so(stage: Stage) -> None:
     """Both orders wait for a driver."""
     stage.deploy()
     stage.come_to_life()
-    stage.controller.drain(STREAM)
-    stage.controller.cancel_drain(STREAM)
+    stage.controller.order("drain", STREAM)
+    stage.controller.order("cancel", STREAM)
     assert [(verb, why.startswith("it is taken back, and ")) for verb, _, why in told(stage)] == [
         ("drain", True),
         ("cancel", False),
@@ -60,7 +60,7 @@ def test_what_is_obeyed_says_so_also_where_its_object_is_gone(stage: Stage) -> N
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(1)
-    stage.controller.drain(STREAM)
+    stage.controller.order("drain", STREAM)
     command = stage.drain_of()
     stage.accept(command)
     journal = stage.control.journal("d-0001")
@@ -76,7 +76,7 @@ def test_a_stop_that_was_begun_is_over_with_its_attempt(stage: Stage) -> None:
     """A later resume is the newer request."""
     stage.deploy()
     stage.come_to_life()
-    stage.controller.stop(STREAM)
+    stage.controller.order("stop", STREAM)
     (slot,) = stage.control.journal("d-0001").commands()
     stage.accept(slot.command)
     assert told(stage) == [("stop", "accepted", "it is being obeyed")]
@@ -89,7 +89,7 @@ def test_an_order_that_has_expired_is_not_begun_any_more(stage: Stage) -> None:
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(1)
-    view = stage.controller.snapshot(STREAM, expires_in_seconds=5)
+    view = stage.controller.order("snapshot", STREAM, expires_in_seconds=5)
     stage.clock.advance(10)
     assert told(stage) == [("snapshot", "ordered", "it has expired: it is not begun any more")]
     stage.say(Expired, command_id=view.command_id, command_number=1, command={"kind": "SnapshotRequest"})
@@ -100,7 +100,7 @@ def test_the_fields_of_an_order(stage: Stage) -> None:
     """What `status --json` has of each (docs/reference/verbs.md)."""
     stage.deploy()
     stage.come_to_life()
-    stage.controller.stop(STREAM)
+    stage.controller.order("stop", STREAM)
     (order,) = orders(stage)
     plain = order.to_json()
     assert set(plain) == {

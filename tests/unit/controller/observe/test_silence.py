@@ -149,8 +149,8 @@ def test_a_wait_for_health_goes_on_and_is_not_fulfilled_by_an_old_sign(silent: S
 @pytest.mark.parametrize(
     ("ask", "way"),
     [
-        (lambda stage: stage.controller.stop(STREAM), "--on-deadline kill"),
-        (lambda stage: stage.controller.drain(STREAM), "streamstate drain orders"),
+        (lambda stage: stage.controller.order("stop", STREAM), "--on-deadline kill"),
+        (lambda stage: stage.controller.order("drain", STREAM), "streamstate drain orders"),
         (lambda stage: stage.controller.resume(STREAM), "streamstate resume orders"),
         (lambda stage: stage.deploy("print('v2')\n"), "then deploy again"),
     ],
@@ -178,7 +178,7 @@ def test_after_a_kill_each_of_them_works(silent: Stage, verb: str) -> None:
     if verb == "deploy":
         assert silent.deploy("print('v2')\n").deployment_id == "d-0002"
     else:
-        getattr(silent.controller, verb)(STREAM)
+        silent.controller.resume(STREAM) if verb == "resume" else silent.controller.order("drain", STREAM)
         assert silent.seen().attempt == 2
 
 
@@ -194,7 +194,7 @@ def test_a_stop_that_may_kill_is_ordered_and_keeps_the_end(silent: Stage) -> Non
 def test_an_order_that_was_given_before_waits_for_the_driver_to_wake(clocks: Clocks) -> None:
     """It is not said that nobody will obey it."""
     clocks.beat()
-    clocks.stage.controller.stop(STREAM)
+    clocks.stage.controller.order("stop", STREAM)
     clocks.clock.advance(90)
     (order,) = clocks.stage.controller.status(STREAM).orders
     assert order.why == "the driver is silent: it obeys when it wakes"

@@ -105,7 +105,7 @@ def test_drained_stays_drained_whatever_a_later_attempt_says(stage: Stage) -> No
 def test_accepted_commands_are_seen_in_the_state(stage: Stage, verb: str, state: str) -> None:
     """From the acceptance on; a command that was not accepted changes nothing. (1a.13)"""
     running(stage)
-    getattr(stage.controller, verb)(STREAM)
+    stage.controller.order(verb, STREAM)
     assert state_of(stage) == "running"
     (slot,) = stage.control.journal("d-0001").commands()
     stage.accept(slot.command)
@@ -149,7 +149,7 @@ def test_a_query_that_failed_makes_it_degraded_until_it_is_started_again(stage: 
     stage.start_query("counts", batch_id=6)
     assert state_of(stage) == "running"
     stage.query_failed("other")
-    order = stage.controller.stop(STREAM)
+    order = stage.controller.order("stop", STREAM)
     assert order.state == "degraded"
     stage.say(Failed, error="ValueError: no")
     assert state_of(stage) == "failed"

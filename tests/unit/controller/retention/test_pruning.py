@@ -301,7 +301,7 @@ def test_a_pin_of_what_is_not_there_is_refused(stage: Stage) -> None:
 def test_an_ordered_snapshot_is_pinned_before_it_is_there(stage: Stage) -> None:
     """So that no prune can come in between."""
     grow(stage, 1)
-    order = stage.controller.snapshot(STREAM, request_id="r-1")
+    order = stage.controller.order("snapshot", STREAM, request_id="r-1")
     stage.controller.retention.pin_ordered(order)
     assert list(Retention(stage.control).read().pins) == ["d-0001-live-000001"]
 
@@ -320,7 +320,7 @@ def test_where_a_record_cannot_be_read_nothing_is_removed(stage: Stage) -> None:
 def test_an_order_that_is_answered_pins_what_answers_it(stage: Stage) -> None:
     """The end of a deployment, perhaps; one that can come to nothing pins nothing."""
     grow(stage, 1)
-    order = stage.controller.snapshot(STREAM, request_id="r-1")
+    order = stage.controller.order("snapshot", STREAM, request_id="r-1")
     assert order.number is not None
     stage.controller.retention.pin_ordered(replace(order, number=None, key=None))
     assert Retention(stage.control).read().pins == {}

@@ -132,7 +132,7 @@ def test_an_end_that_is_only_reported_is_waited_for(stage: Stage) -> None:
 def test_one_that_is_stopped_or_drained_is_left_to_its_owner(stage: Stage, order: str) -> None:
     """Its end would not be theirs; a flush that takes long is not hung as long as the driver says that it lives."""
     supervised = hanging(stage)
-    getattr(stage.controller, order)(STREAM)
+    stage.controller.order(order, STREAM)
     (slot,) = stage.control.journal("d-0001").commands()
     assert slot.command is not None
     stage.accept(slot.command)

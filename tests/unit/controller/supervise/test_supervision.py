@@ -197,7 +197,7 @@ def test_secrets_are_hidden_in_what_holds_a_stream(stage: Stage) -> None:
     supervised = Supervised(
         stage, {"environment": {"DB_PASSWORD": "hunter22"}, "allow_literal_secrets": True}, initial_backoff_seconds=0
     )
-    stage.another_controller("ann with hunter22").drain(STREAM)
+    stage.another_controller("ann with hunter22").order("drain", STREAM)
     supervised.die()
     supervised.watch()
     assert supervised.lines[-1].text.startswith("ann with *** has ordered a drain")
@@ -268,10 +268,10 @@ def ends(supervised: Supervised, how: str) -> None:
     elif how == "killed":
         stage.controller.kill(STREAM)
     elif how == "a stop was ordered":
-        stage.controller.stop(STREAM)
+        stage.controller.order("stop", STREAM)
         supervised.die()
     elif how == "a drain was ordered":
-        stage.controller.drain(STREAM)
+        stage.controller.order("drain", STREAM)
         supervised.die()
     elif how == "retired":
         stage.say(Stopped, snapshot_id="s", queries={})
@@ -314,7 +314,7 @@ def test_a_stop_of_such_a_stream_is_answered_and_holds(supervised: Supervised) -
     """Its state is kept already, and no watcher starts it again."""
     supervised.watch()
     interrupted(supervised)
-    outcome = supervised.stage.controller.stop(STREAM).outcome
+    outcome = supervised.stage.controller.order("stop", STREAM).outcome
     assert outcome is not None
     assert (outcome.outcome, outcome.snapshot_id) == ("stopped", "s")
     supervised.watch(600.0)
@@ -343,7 +343,7 @@ def test_a_stop_of_a_stream_that_waits_for_its_restart_holds(supervised: Supervi
     supervised.watch()
     for _ in range(2):
         with pytest.raises(ConflictError, match="nothing to stop: no watcher restarts it any more"):
-            stage.controller.stop(STREAM, request_id="r-1")
+            stage.controller.order("stop", STREAM, request_id="r-1")
     supervised.watch(600.0)
     assert supervised.register.attempt == 1
     assert stage.controller.status(STREAM).restarts == (
@@ -360,7 +360,7 @@ def test_a_stop_does_not_hide_why_watchers_gave_up(stage: Stage) -> None:
     supervised.die(2)
     supervised.watch()
     with pytest.raises(ConflictError):
-        stage.controller.stop(STREAM)
+        stage.controller.order("stop", STREAM)
     assert supervised.record.gave_up.startswith("1 restart within")
 
 
@@ -390,7 +390,7 @@ def test_a_watcher_may_act_anywhere_within_a_stop(tmp_path: Path) -> None:
 
         store.before = come
         with suppress(ConflictError):  # it had failed, and is kept ended
-            stage.controller.stop(STREAM)
+            stage.controller.order("stop", STREAM)
         store.before = None
         attempt = supervised.register.attempt
         if next(calls) <= number:
@@ -439,7 +439,7 @@ def test_a_drain_that_the_driver_has_ordered_itself_is_finished_by_the_next_atte
 ) -> None:
     """All its input is read; only a drain from outside is left to the person who ordered it. (Law 6)"""
     for name in by:
-        supervised.stage.another_controller(name).drain(STREAM)
+        supervised.stage.another_controller(name).order("drain", STREAM)
     supervised.die()
     supervised.watch(60.0)
     assert supervised.register.attempt == attempt

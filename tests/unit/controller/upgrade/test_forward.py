@@ -267,7 +267,7 @@ def test_an_old_version_that_fails_instead_of_stopping_is_taken_over(upgraded: U
 
 def test_a_stream_that_was_stopped_before_is_upgraded_from_its_end(upgraded: UpgradeStage) -> None:
     """Nothing is ordered of what has ended."""
-    upgraded.stage.controller.stop(STREAM)
+    upgraded.stage.controller.order("stop", STREAM)
     upgraded.stops()
     view = upgraded.to_ready()
     assert (view.state.phase, view.state.command_id) == ("started", None)

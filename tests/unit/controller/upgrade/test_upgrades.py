@@ -81,7 +81,7 @@ def test_a_request_that_died_before_a_move_is_refused_and_not_mistaken(upgraded:
     plan = FaultPlan(at_write={3: Fault.CRASH_BEFORE})
     with pytest.raises(SimulatedCrash):
         controller_of(upgraded, plan).upgrades.begin(upgraded.request(), "up-1")
-    upgraded.stage.controller.stop(STREAM)
+    upgraded.stage.controller.order("stop", STREAM)
     upgraded.stops()
     upgraded.stage.deploy("print('another')\n")
     with pytest.raises(ConflictError, match="another controller moved this stream since the upgrade was requested"):
@@ -95,8 +95,8 @@ def test_what_others_ask_for_meanwhile_is_refused(upgraded: UpgradeStage) -> Non
     before = upgraded.outside()
     other = upgraded.stage.another_controller()
     for act in (
-        lambda: other.stop(STREAM),
-        lambda: other.drain(STREAM),
+        lambda: other.order("stop", STREAM),
+        lambda: other.order("drain", STREAM),
         lambda: other.deploy(upgraded.stage.request("print('v3')\n")),
         lambda: other.resume(STREAM),
     ):
@@ -104,7 +104,7 @@ def test_what_others_ask_for_meanwhile_is_refused(upgraded: UpgradeStage) -> Non
             act()
         assert "under way" in str(caught.value) or "already" in str(caught.value)
     assert upgraded.outside() == before
-    assert other.snapshot(STREAM).verb == "snapshot"
+    assert other.order("snapshot", STREAM).verb == "snapshot"
     assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.phase == "begun"
 
 
@@ -131,7 +131,7 @@ def test_one_that_is_over_and_still_named_does_not_hold_the_stream(upgraded: Upg
     assert upgraded.upgrades.under_way(STREAM) is None
     with pytest.raises(NotHeldError):
         refuse_during_upgrade(control, control.need_register().value, view.upgrade_id)
-    assert upgraded.stage.controller.stop(STREAM).verb == "stop"
+    assert upgraded.stage.controller.order("stop", STREAM).verb == "stop"
     assert upgraded.begin("up-2").state.phase == "begun"
     upgraded.advance(view)
     assert upgraded.held_by() == upgraded.begin("up-2").upgrade_id

@@ -190,7 +190,7 @@ def test_any_snapshot_one_snapshot_and_the_snapshot_of_an_order(client: Controll
     attempt = stream.deploy().runs()
     any_one = WaitCondition("snapshot", "flights", attempt.deployment_id)
     that_one = WaitCondition("snapshot", "flights", attempt.deployment_id, snapshot_id="d-0001-live-000001")
-    order = client.snapshot("flights")
+    order = client.order("snapshot", "flights")
     ordered = WaitCondition("snapshot", "flights", attempt.deployment_id, command_id=order.command_id)
     assert [see(client, watch) for watch in (any_one, that_one, ordered)] == [PENDING] * 3
     assert not attempt.obey("")
@@ -208,7 +208,7 @@ def test_any_snapshot_one_snapshot_and_the_snapshot_of_an_order(client: Controll
 def test_a_look_at_a_request_asks_whoever_runs_by_now(client: Controller, stream: ScriptedStream) -> None:
     """By the request id alone, in whichever process: a triggerer's too."""
     attempt = stream.deploy().runs()
-    order = client.snapshot("flights", request_id="r-1")
+    order = client.order("snapshot", "flights", request_id="r-1")
     watch = WaitCondition("snapshot", "flights", attempt.deployment_id, order.command_id, request_id="r-1")
     attempt.failed("boom")
     successor = stream.deploy().runs()
@@ -221,7 +221,7 @@ def test_a_look_at_a_request_asks_whoever_runs_by_now(client: Controller, stream
 def test_a_request_that_is_refused_is_not_waited_for(client: Controller, stream: ScriptedStream) -> None:
     """There is nothing to snapshot; and an unknown request is no watch."""
     attempt = stream.deploy().runs()
-    order = client.snapshot("flights", request_id="r-1")
+    order = client.order("snapshot", "flights", request_id="r-1")
     attempt.say(Rejected, command_id=order.command_id, command_number=1, key="k", reason="nothing is committed yet")
     watch = WaitCondition("snapshot", "flights", attempt.deployment_id, request_id="r-1")
     assert isinstance(see(client, watch).error, ConflictError)

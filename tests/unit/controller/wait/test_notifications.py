@@ -13,7 +13,7 @@ def test_a_notification_is_read_back_before_and_after_its_end(stage: Stage) -> N
     """The event that takes a command up keeps its content. (1a.13)"""
     stage.deploy()
     stage.come_to_life()
-    order = stage.controller.drain(STREAM, reason="new version")
+    order = stage.controller.order("drain", STREAM, reason="new version")
     written = stage.controller.notifications.read(STREAM, order.command_id)
     assert written.reason == "new version"
     stage.accept(stage.drain_of())
@@ -28,7 +28,7 @@ def test_what_waits_for_the_next_attempt_stays(stage: Stage) -> None:
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(1)
-    stage.controller.drain(STREAM)
+    stage.controller.order("drain", STREAM)
     stage.end(state="gone")
     assert stage.controller.notifications.clean_up(STREAM) == []
     stage.deploy("print('v2')\n", start="fresh")
@@ -39,7 +39,7 @@ def test_a_drain_that_a_deploy_overtakes_is_told_its_end_before_it_is_deleted(st
     """No order ends without an event; what was begun, or is over with its attempt, needs none. (1a.13, Laws 1 and 2)"""
     stage.deploy()
     stage.stopped()
-    held = stage.controller.drain(STREAM, request_id="held")
+    held = stage.controller.order("drain", STREAM, request_id="held")
     stage.end(attempt=2, state="gone")
     stage.store.put(layout.command_key(STREAM, "d-0001", 7), b"{")
     stage.deploy("print('v2')\n", start="restore")

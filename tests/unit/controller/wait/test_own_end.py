@@ -152,6 +152,3 @@ def test_the_word_of_a_condition_is_checked() -> None:
     assert WaitCondition.from_json(raw) == condition("wait")
     with pytest.raises(ValueError, match="if_stopped"):
         WaitCondition.from_json({**raw, "if_stopped": "later"})
-    del raw["if_stopped"]
-    with pytest.raises(ValueError, match="without if_stopped"):
-        WaitCondition.from_json(raw)

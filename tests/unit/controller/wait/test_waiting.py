@@ -228,7 +228,7 @@ def test_waiting_for_the_end_gives_the_end(stage: Stage) -> None:
 def test_an_order_that_is_fulfilled_is_deleted_by_the_wait(stage: Stage) -> None:
     """Also where the agent died between its event and its clean-up. (1a.13)"""
     running(stage)
-    order = stage.controller.stop(STREAM)
+    order = stage.controller.order("stop", STREAM)
     stage.say(Stopped, snapshot_id="s-1", queries={}, command_id=order.command_id, command_number=1)
     outcome = stage.controller.wait(WaitCondition.of(order), 5).end
     assert (outcome.outcome, outcome.command_id) == ("stopped", order.command_id)
@@ -248,7 +248,7 @@ def test_an_order_that_is_not_obeyed_is_an_error_with_its_remedy(
 ) -> None:
     """Each end that was not ordered is raised as what the caller does next."""
     running(stage)
-    order = stage.controller.drain(STREAM)
+    order = stage.controller.order("drain", STREAM)
     stage.say(kind, command_id=order.command_id, command_number=1, **fields)
     with pytest.raises(error):
         stage.controller.wait(WaitCondition.of(order), 60)
@@ -258,7 +258,7 @@ def test_an_order_that_is_not_obeyed_is_an_error_with_its_remedy(
 def test_a_drain_that_was_overtaken_by_a_stop_is_not_reached(stage: Stage) -> None:
     """A drain is fulfilled by a drain alone. (Law 5)"""
     running(stage)
-    order = stage.controller.drain(STREAM)
+    order = stage.controller.order("drain", STREAM)
     stage.say(Stopped, snapshot_id="s-1", queries={})
     with pytest.raises(ConflictError):
         stage.controller.wait(WaitCondition.of(order), 60)
