@@ -225,6 +225,12 @@ class Observer:
             self._specs[key] = (version, spec)
         return spec
 
+    def forget(self, stream_id: str, deployment_id: str) -> None:
+        """Drop everything that is remembered of a deployment, or of a scratch run, which was removed."""
+        with self._guard:
+            self._specs.pop((stream_id, deployment_id), None)
+            self._forget(stream_id, deployment_id)
+
     def _forget(self, stream_id: str, deployment_id: str) -> None:
         """Drop the cache of a deployment; the caller holds the lock."""
         self._events.pop((stream_id, deployment_id), None)

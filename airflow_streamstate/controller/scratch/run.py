@@ -146,6 +146,8 @@ class ScratchDriver:
             home.remove_launches(self.folder)
         if home.checkpoints is not home.home or _RECORD not in kept:
             delete_below(home.home, self.folder, but=kept)
+        if LAUNCHES not in kept:  # else the next ``end`` would wait for a driver whose launch is gone
+            self._context.observer.forget(self._control.stream_id, self._run_id)
 
 
 class ScratchRuns:
