@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from airflow_streamstate.connectors.source import (
     SparkDoor,
     Untold,
 )
+from airflow_streamstate.frozen import dataclass
 
 ANSWER_SECONDS = 10
 _TIMES_MS = {

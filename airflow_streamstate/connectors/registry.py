@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from airflow_streamstate.frozen import dataclass
 
 SOURCES = "airflow_streamstate.sources"
 SINKS = "airflow_streamstate.sinks"

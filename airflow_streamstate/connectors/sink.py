@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from airflow_streamstate.connectors.registry import SINKS, FoundConnectors, find_connectors
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.data_events import RepeatMeans
 
 Skips = Literal["batch_id", "query_id_and_batch_id", "nothing", "unknown"]

@@ -7,9 +7,11 @@ heartbeat; whatever it raises becomes a remark. ``testing`` checks a connector a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
+
+from airflow_streamstate.frozen import dataclass
 
 NO_OFFSET = "-"
 """Spark's entry in an offset log for a source without an offset."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -23,6 +22,7 @@ from airflow_streamstate.connectors.source import (
 )
 from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo, path_to_undo, written_meanwhile
 from airflow_streamstate.connectors.warming import write_beside
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.data_events import RepeatMeans
 from airflow_streamstate.protocol.redaction import redact_uri
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkConnector, SinkReach
@@ -27,6 +27,7 @@ from airflow_streamstate.connectors.source import (
 )
 from airflow_streamstate.connectors.undoing import UndoingSink, UndoOrder
 from airflow_streamstate.connectors.warming import WarmingSink
+from airflow_streamstate.frozen import dataclass
 
 OTHER_QUERY_ID = "77777777-5b1c-4d4f-9f0f-0a4d2f3c1b11"
 FAR_ID = 14

@@ -7,11 +7,12 @@ batch of that snapshot, exactly or not at all, by a connector with ``find_undo``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol, runtime_checkable
 
 from airflow_streamstate.connectors.sink import Sink, SinkConnector, SinkReach, connector_for
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 
 UndoMeans = Literal["exact by undo", "by command", "only doubled", "unknown"]
 """How batches can be removed from a sink.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal
+
+from airflow_streamstate.frozen import dataclass
 
 Json = Any
 """What ``json`` can write: the state of a part. None is the state of a part that was never read."""

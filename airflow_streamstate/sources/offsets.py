@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.sources.interface import Json
 
 KIND = "streamstate"
