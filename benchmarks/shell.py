@@ -1,7 +1,7 @@
 """How soon the shell answers: verbs that start nothing, against python that imports the libraries for a command line.
 
 In seconds of the processor of one whole process, the least of many runs: what a busy machine adds is no cost of a verb.
-The home is on a disk, with one stream that has been stopped.
+Both run from bytecode, as an installed package does. The home is on a disk, with one stream that has been stopped.
 """
 
 from __future__ import annotations
@@ -41,9 +41,16 @@ def run(session: Session) -> list[Result]:
 
 def _measured(session: Session, home: Path, verb: str) -> Result:
     rounds: list[dict[str, Number]] = []
-    for _ in range(QUICK_ROUNDS if session.quick else ROUNDS):
-        libraries = _seconds(["-c", LIBRARIES], {})
-        rounds.append({"against_seconds": libraries, "seconds": _seconds(["-c", SHELL, *verb.split()], _environ(home))})
+    environ = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(session.folder / "bytecode"),
+        "STREAMSTATE_ALLOWED": str(home / "allowed.json"),
+        "STREAMSTATE_HOME": str(home),
+    }
+    for _ in range(QUICK_ROUNDS if session.quick else ROUNDS):  # the first one writes the bytecode
+        libraries = _seconds(["-c", LIBRARIES], environ)
+        rounds.append({"against_seconds": libraries, "seconds": _seconds(["-c", SHELL, *verb.split()], environ)})
     answer, libraries = (min(float(each[name] or 0) for each in rounds) for name in ("seconds", "against_seconds"))
     session.say(f"  streamstate {verb}: {answer / libraries:.2f}")
     return Result(
@@ -58,14 +65,10 @@ def _measured(session: Session, home: Path, verb: str) -> Result:
     )
 
 
-def _environ(home: Path) -> dict[str, str]:
-    return {"STREAMSTATE_HOME": str(home), "STREAMSTATE_ALLOWED": str(home / "allowed.json")}
-
-
-def _seconds(arguments: list[str], more: Mapping[str, str]) -> float:
+def _seconds(arguments: list[str], environ: Mapping[str, str]) -> float:
     """Of the processor, for one process; raises BenchmarkError where it did not do its work."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, *arguments], env={**os.environ, **more}, capture_output=True, check=False)
+    done = subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise BenchmarkError(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr[-500:]!r}")

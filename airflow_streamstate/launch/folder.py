@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -80,6 +79,8 @@ def create_file(target: Path, body: bytes) -> bool:
 
 @contextlib.contextmanager
 def _complete(target: Path, body: bytes) -> Iterator[Path]:
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -154,6 +152,8 @@ def this_machine(proc: Path = PROC) -> Machine:
         namespace = str((proc / "self/ns/pid").readlink())
     except OSError:
         namespace = ""
+    import socket
+
     return Machine(host=socket.gethostname(), boot_id=boot_id, pid_namespace=namespace)
 
 
@@ -166,6 +166,8 @@ def exit_sentence(exit_code: int) -> str:
 
 def output_of(argv: Sequence[str], environ: Mapping[str, str], seconds: float, at_most: int) -> bytes:
     """What a program writes to stdout; b"" where it fails, takes longer, or writes more than so many bytes."""
+    import subprocess
+
     try:
         process = subprocess.Popen(
             list(argv),

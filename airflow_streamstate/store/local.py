@@ -15,7 +15,6 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -158,6 +157,8 @@ class FolderSyncs:
     def _sync_all(self, wanted: list[Path | int]) -> list[OSError | None]:
         if len(wanted) <= FEW_SYNCS:
             return [self._sync_one(one) for one in wanted]
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="streamstate-sync") as pool:
             return list(pool.map(self._sync_one, wanted))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +21,9 @@ from airflow_streamstate.store.base import (
     missing_source,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # threads are imported where some are started: it costs a tenth of a short look at a home
+    from concurrent.futures import Future
+
     from typing_extensions import Self
 
 Result = TypeVar("Result")
@@ -158,6 +159,8 @@ class Feed:
     """
 
     def __init__(self, pieces: Iterable[bytes], part_bytes: int) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
         self._parts = in_parts(pieces, part_bytes)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="streamstate-feed")
         self.is_begun = self.is_ended = False
@@ -213,6 +216,8 @@ def side_by_side(acts: Sequence[Callable[[], Result]], threads: int = THREADS) -
     """
     if len(acts) < 2:
         return [act() for act in acts]
+    from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
+
     failures: list[BaseException] = []
 
     def unless_failed(act: Callable[[], Result]) -> Result:
@@ -269,6 +274,8 @@ def until_done(task: Future[Result], go_on: Callable[[], None]) -> Result:
     Raises:
         Exception: what ``go_on`` raised; the task is then left alone.
     """
+    from concurrent.futures import wait
+
     while not wait([task], LOOK_SECONDS).done:
         go_on()
     return task.result()
