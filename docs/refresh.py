@@ -20,12 +20,14 @@ from pathlib import Path
 
 import yaml
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from airflow_streamstate import errors
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import markdown_table
 from airflow_streamstate.declarations.model import StreamDeclaration
+from airflow_streamstate.declarations.term_parts import Place, places
 from airflow_streamstate.launch.conformance import PROMISES
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.plan import model
@@ -142,8 +144,9 @@ def table_of_fields(cls: type) -> str:
 
 
 def table_of_events() -> str:
-    """Each event with the first paragraph of its docstring."""
-    return rows(("kind", "meaning"), ((f"`{event.kind}`", summary_of(event)) for event in ALL_EVENTS))
+    """Each event with the first sentence of its docstring."""
+    said = ((event.kind, summary_of(event).split(". ")[0].rstrip(".")) for event in ALL_EVENTS)
+    return rows(("kind", "meaning"), ((f"`{kind}`", f"{meaning}.") for kind, meaning in said))
 
 
 def table_of_settings() -> str:
@@ -159,13 +162,25 @@ def table_of_settings() -> str:
     return rows(("setting", "default", "meaning"), body)
 
 
+METHODS = (
+    "deploy",
+    "resume",
+    "running_same_code",
+    "deployment_current_at",
+    "order",
+    "kill",
+    "status",
+    "statuses",
+    "events",
+    "logs",
+    "wait",
+)
+"""The methods of the client that a task calls; the others are for triggers, watchers and the page."""
+
+
 def table_of_client() -> str:
-    """Each method of the client with its arguments and the first line of its docstring."""
-    methods = [
-        (name, method)
-        for name, method in vars(Controller).items()
-        if inspect.isfunction(method) and not name.startswith("_")
-    ]
+    """Each method of the client for a task, with its arguments and the first line of its docstring."""
+    methods = ((name, getattr(Controller, name)) for name in METHODS)
     body = (
         (f"`{name}({', '.join(list(inspect.signature(method).parameters)[1:])})`", summary_of(method))
         for name, method in methods
@@ -173,20 +188,41 @@ def table_of_client() -> str:
     return rows(("method", "what it does"), body)
 
 
-def table_of_declarations() -> str:
-    """Every field of the file of a stream, those of its objects with a dot."""
+OWN_TABLES: Mapping[Place, str] = {
+    ("settings",): "the [settings of the agent](settings.md)",
+    ("alerts",): "the thresholds of the [alert rules](../how-to/alerts.md#rules); `alerts.off` lists rules",
+}
+"""Objects of a file whose fields another page has."""
 
-    def fields(kind: type[BaseModel], below: str) -> Iterator[tuple[str, str, str]]:
+
+def table_of_declarations() -> str:
+    """Every field of the file of a stream, those of its objects with a dot; settings and thresholds have own tables."""
+
+    def fields(kind: type[BaseModel], below: Place) -> Iterator[tuple[str, str, str]]:
         for name, field in kind.model_fields.items():
+            at = (*below, name)
             choices = getattr(field.annotation, "__args__", (field.annotation,))
             inner = next((one for one in choices if isinstance(one, type) and issubclass(one, BaseModel)), None)
-            if inner is not None:
-                yield from fields(inner, f"{below}{name}.")
-                continue
-            default = "" if field.is_required() or field.default in (None, "", (), {}) else f"`{field.default}`".lower()
-            yield f"`{below}{name}`", default, field.description or ""
+            if at in OWN_TABLES:
+                yield f"`{name}.*`", "", OWN_TABLES[at]
+            elif inner is not None:
+                yield from fields(inner, at)
+            else:
+                yield f"`{'.'.join(at)}`", default_of(field), option_of(at) or field.description or ""
 
-    return rows(("field", "default", "what it is"), fields(StreamDeclaration, ""))
+    def default_of(field: FieldInfo) -> str:
+        return "" if field.is_required() or field.default in (None, "", (), {}) else f"`{field.default}`".lower()
+
+    return rows(("field", "default", "option of the shell, or meaning"), fields(StreamDeclaration, ()))
+
+
+def option_of(at: Place) -> str:
+    """The option of the shell with the meaning of a field; "" where the shell has none."""
+    placed = places().get(at)
+    if placed is None or placed.term.declared.in_shell is not True:
+        return ""
+    turns_on, _, turns_off = placed.term.flag.partition("/")
+    return f"`{turns_off if placed.term.default is True else turns_on}`"
 
 
 def summary_of(thing: object) -> str:
@@ -207,31 +243,26 @@ SUITES: Mapping[str, tuple[str, str]] = {
 
 
 def table_of_launchers() -> str:
-    """Which launcher keeps which promise: by the tests of a tier, or not at all, with the reason below the table."""
-    launchers, reasons = Launchers(SYSTEM_CLOCK), list[str]()
+    """Which launcher keeps which promise: by the tests of a tier, or not at all, and why."""
+    launchers = Launchers(SYSTEM_CLOCK)
     for name, (file, _tier) in SUITES.items():
         if not (ROOT / file).is_file():
             raise SystemExit(f"the suite of {name} is not there: {file}")
 
-    def cell(name: str, promise: str) -> str:
-        limit = launchers.named(name).limits.get(promise)
-        if limit is None:
-            return SUITES[name][1] or "not run"
-        said = limit.rstrip(".")
-        said = said[0].upper() + said[1:]
-        if said not in reasons:
-            reasons.append(said)
-        return f"no ({reasons.index(said) + 1})"
+    def exceptions(promise: str) -> str:
+        names: dict[str, list[str]] = {}
+        for name in SUITES:
+            limit = launchers.named(name).limits.get(promise)
+            if limit is not None:
+                names.setdefault(limit.rstrip("."), []).append(f"`{name}`")
+        return "; ".join(f"{', '.join(found)}: {limit}" for limit, found in names.items())
 
     body = [
-        [
-            " ".join((inspect.getdoc(promise) or "").split()).replace("``", "`"),
-            *(cell(name, promise.__name__) for name in SUITES),
-        ]
+        (" ".join((inspect.getdoc(promise) or "").split()).replace("``", "`"), exceptions(promise.__name__))
         for promise in PROMISES
     ]
-    table = rows(["promise", *(f"`{name}`" for name in SUITES)], body)
-    return f"{table}\n" + "".join(f"\n{number}. {said}." for number, said in enumerate(reasons, 1))
+    tiers = "; ".join(f"`{name}` {tier or 'not run'}" for name, (_file, tier) in SUITES.items())
+    return f"Tiers of the tests: {tiers}.\n\n{rows(('promise', 'not kept by'), body)}"
 
 
 def table_of_reaching() -> str:
@@ -300,13 +331,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "settings": table_of_settings,
     "client": table_of_client,
     "plan": partial(table_of_fields, model.QueryPlan),
-    "plan_sources": partial(table_of_fields, model.PlannedSource),
-    "plan_operators": partial(table_of_fields, model.StateOperator),
-    "plan_inputs": partial(table_of_fields, model.OperatorInput),
-    "plan_sink": partial(table_of_fields, model.PlannedSink),
-    "plan_state": partial(table_of_fields, model.StateLayout),
     "states": markdown_table,
-    "s3_controllers": partial(s3_policy, ["*"], [], []),
     "s3_drivers": partial(s3_policy, [f"{EXAMPLE}/*", "home.feed/*"], ["home.json"], denied_to_drivers(EXAMPLE)),
     "gcs_drivers": gcs_condition,
     "azure_drivers": azure_condition,

@@ -39,6 +39,7 @@ def table(record: dict[str, Any]) -> str:
         f"| sink | Spark | {' | '.join(CASES.values())} |",
         f"|---|---|{'---|' * len(CASES)}",
     ]
+    untried: dict[str, list[str]] = {}
     for sink, answers in rows.items():
         for (connector, cells), sparks in answers.items():
             name = f"{sink} ({connector})" if connector else sink
@@ -46,8 +47,15 @@ def table(record: dict[str, Any]) -> str:
             lines.append(f"| {name} | {which} | {' | '.join(cells)} |")
         missing = [spark for spark in record["sparks"] if not any(spark in sparks for sparks in answers.values())]
         if missing:
-            lines.append(f"| {sink} | {', '.join(missing)} | {' | '.join([NOT_RUN] * len(CASES))} |")
+            untried.setdefault(", ".join(missing), []).append(sink)
+    if untried:
+        lines += ["", f"Not run: {_listed(untried)}."]
     return "\n".join([*lines, "", *_other_cases(record["cells"])]).rstrip() + "\n"
+
+
+def _listed(untried: dict[str, list[str]]) -> str:
+    """The sinks that did not run, by Spark."""
+    return "; ".join(f"{', '.join(sinks)} on {sparks}" for sparks, sinks in untried.items())
 
 
 def _other_cases(cells: list[dict[str, str]]) -> list[str]:

@@ -44,4 +44,4 @@ def test_what_is_refused_is_said_once_for_all_its_changes() -> None:
     tried = {"one": "no way", "two": "", "three": "no way", "four": None}
     rows = [{"name": change, "operator": "limit", "change": change, "said": said} for change, said in tried.items()]
     told = _generator().rows({"spark": "4.2.0", "date": "2026-01-01", "rows": rows})
-    assert "| limit | two | one, three: *no way* | four |" in told
+    assert "- **limit**: two. *refused (no way)*: one, three. *not tried*: four\n" in told

@@ -427,7 +427,7 @@ def test_a_new_option_of_upgrade_is_one_field(tmp_path: Path) -> None:
     assert (found["rendered"], found["file"], found["record"]) == (7, 7, True)
     assert found["schema"]["anyOf"] == [{"minimum": 0, "type": "integer"}, {"type": "null"}]
     page = (tmp_path / "docs" / "reference" / "stream-files.md").read_text()
-    assert "| `upgrade.healthy_restarts` |  | healthy only when" in page
+    assert "| `upgrade.healthy_restarts` |  | `--healthy-restarts` |" in page
     written = set(copy.changed()) - set(by_hand)
     assert written == {"airflow_streamstate/operators/upgrade.py", "docs/reference/stream-files.md"}
 
@@ -444,4 +444,4 @@ def test_a_new_option_of_a_version_is_one_field(tmp_path: Path) -> None:
     assert found["schema"]["anyOf"] == [{"maximum": 19, "minimum": 0, "type": "integer"}, {"type": "null"}]
     assert found["differences"] == [{"name": "nice_level", "before": "", "after": "7"}]
     assert (found["digests"], found["record"]) == (True, True)
-    assert "| `nice_level` |  | how far other processes of the machine come first |" in found["docs"]
+    assert "| `nice_level` |  | `--nice-level` |" in found["docs"]

@@ -1,4 +1,4 @@
-"""Three words for times, each with one meaning: timeout, deadline, expires in (docs/project/glossary.md)."""
+"""Three words for times, each with one meaning: timeout, deadline, expires in (docs/reference/shell.md)."""
 
 from __future__ import annotations
 
