@@ -38,7 +38,7 @@ FAILED = 1
 USAGE = 2
 DEADLINE = 3
 REFUSED = 4
-_NOT_WELL = frozenset({"degraded", "failed", "lost", "silent", "unreadable"})
+NOT_WELL = frozenset({"degraded", "failed", "lost", "silent", "unreadable"})
 """States in which a stream, or a query of it, has failed, has ended without a record, or is unknown."""
 _REFUSALS = (
     ConflictError,
@@ -70,7 +70,7 @@ def status_of_findings(*, is_well: bool) -> int:
 
 def status_of_states(states: Iterable[str]) -> int:
     """Of ``status`` and ``list``: 1 if a stream is not well."""
-    return status_of_findings(is_well=_NOT_WELL.isdisjoint(states))
+    return status_of_findings(is_well=NOT_WELL.isdisjoint(states))
 
 
 def status_of_several(errors: Sequence[StreamStateError], done: int) -> int:

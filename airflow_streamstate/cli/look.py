@@ -107,7 +107,7 @@ def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) 
 
     result = session.controller().status(stream_id, deployment_id).to_json()
     result["full_disks"] = full_disks(session.home())
-    session.emit(result, lambda console: render.status(console, result))
+    session.emit(result, lambda console: render.status(console, result, verbose=session.is_verbose))
     return status_of_states([str(result["state"])])
 
 

@@ -132,5 +132,6 @@ def restore(
         lambda console: render.restored(console, rows) if rows or not refused else None,
     )
     for one in refused:
-        session.say(partial(render.error, row={**one, "message": f"{one['stream_id']}: {one['message']}"}))
+        row = {**one, "message": f"{one['stream_id']}: {one['message']}"}
+        session.say(partial(render.error, row=row, verbose=session.is_verbose))
     return status_of_several(errors, len(rows))

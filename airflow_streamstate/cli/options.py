@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from airflow_streamstate.cli.session import CHECKPOINTS_VARIABLE, HOME_VARIABLE, WORK_DIR_VARIABLE, ShellSession
+from airflow_streamstate.cli.session import (
+    CHECKPOINTS_VARIABLE,
+    HOME_VARIABLE,
+    VERBOSE_VARIABLE,
+    WORK_DIR_VARIABLE,
+    ShellSession,
+)
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import parse_time
 
@@ -132,6 +138,10 @@ COMMON_OPTIONS: tuple[click.Option, ...] = (
     Option(
         ["--json"], is_flag=True, is_eager=True, expose_value=False, callback=_set("as_json"), heading=_COMMON,
         help="Print exactly one JSON object on stdout.",
+    ),
+    Option(
+        ["--verbose"], is_flag=True, is_eager=True, expose_value=False, callback=_set("is_verbose"), heading=_COMMON,
+        help=f"Print all of an error, and of an answer about trouble. Also from {VERBOSE_VARIABLE}=1.",
     ),
     Option(
         ["--help-all"], is_flag=True, expose_value=False, is_eager=True, callback=_show_all, heading=_COMMON,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from airflow_streamstate.cli.answer import Answer
 from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.exits import DONE, status_of_rehearsal
 from airflow_streamstate.cli.naming import allow_change
@@ -73,8 +74,8 @@ def _begun(console: Console, view: RehearsalView, what: str) -> None:
         console.print(shown(f"  {note}"))
 
 
-def print_report(console: Console, found: PlanReport) -> None:
-    """The report of a change."""
+def print_report(console: Console, found: PlanReport, *, verbose: bool = False) -> None:
+    """The report of a change; a short answer about one that does not fit, unless ``verbose``."""
     from rich.text import Text
 
     from airflow_streamstate.plan.report import replay_sentences
@@ -84,26 +85,25 @@ def print_report(console: Console, found: PlanReport) -> None:
     line = shown(f"{found.stream_id}, compared with {found.deployment_id}: the change ") + Text(words, colour)
     if found.verdict is not None:
         line += shown(": ") + Text(found.verdict, _COLOURS[found.verdict])
-    console.print(line)
+    answer = Answer()
+    answer.print(line)
     if found.reason:
-        console.print(shown(f"  {found.reason}"))
+        answer.main("reason").print(shown(f"  {found.reason}"))
     if found.queries:
-        console.print(_queries(found.queries))
+        answer.more("queries").print(_queries(found.queries))
     for name, query in found.queries.items():
-        _differences(console, name, query)
+        _differences(answer, name, query)
     for note in found.notes:
-        console.print(shown(f"  {note}"))
+        answer.more("notes").print(shown(f"  {note}"))
     if found.replay is not None:
-        print_versions(console, found.replay)
+        print_versions(answer, found.replay)
     for text in replay_sentences(found):
-        console.print(shown(f"  {text}", "yellow"))
+        answer.more("replay").print(shown(f"  {text}", "yellow"))
     log_tail = "" if is_told_by(found.traceback, found.log_tail) else found.log_tail
     for title, text in (("traceback", found.traceback), ("end of the log", log_tail)):
-        if text:
-            console.print(shown(f"{title}:", "bold"))
-            console.print(
-                shown("\n".join(f"    {row}" for row in without_launch_folder(text).splitlines())), soft_wrap=True
-            )
+        answer.block(title, without_launch_folder(text))
+    error = found.as_error()
+    answer.show(console, "" if error is None else error.next_step, is_short=error is not None and not verbose)
 
 
 def recorded(console: Console, found: RecordedPlans, trees: Mapping[str, str]) -> None:
@@ -131,25 +131,27 @@ def _queries(queries: Mapping[str, QueryReport]) -> Table:
     return table
 
 
-def _differences(console: Console, name: str, query: QueryReport) -> None:
+def _differences(answer: Answer, name: str, query: QueryReport) -> None:
     from rich.text import Text
 
+    from airflow_streamstate.plan.differences import FITTING
     from airflow_streamstate.plan.report import ran_again
 
     for each in query.differences:
         where = f" ({each.path})" if each.path else ""
-        console.print(shown(f"  {name}: ") + Text(each.code, _COLOURS[each.verdict]) + shown(f"{where}: {each.reason}"))
-        console.print(shown(f"      -> {each.remedy}"))
+        part = (answer.more if each.verdict in FITTING else answer.main)("differences")
+        part.print(shown(f"  {name}: ") + Text(each.code, _COLOURS[each.verdict]) + shown(f"{where}: {each.reason}"))
+        answer.more("remedies").print(shown(f"      -> {each.remedy}"))
     for advice in query.advice:
-        console.print(shown(f"  {name}: {advice.code}: {advice.text}"))
-    for line in () if query.rehearsed is None else map(rewritten_words, query.rehearsed.rewritten):
-        console.print(shown(f"  {name}: {line}"))
-    for line in [
-        sample for table in (() if query.rehearsed is None else query.rehearsed.rewritten) for sample in table.samples
-    ]:
-        console.print(shown(f"      {_cut(line)}"))
-    for note in () if query.rehearsed is None else (*ran_again(query.rehearsed), *query.rehearsed.notes):
-        console.print(shown(f"  {name}: {note}"))
+        answer.more("advice").print(shown(f"  {name}: {advice.code}: {advice.text}"))
+    if query.rehearsed is None:
+        return
+    for line in map(rewritten_words, query.rehearsed.rewritten):
+        answer.more("state").print(shown(f"  {name}: {line}"))
+    for line in [sample for table in query.rehearsed.rewritten for sample in table.samples]:
+        answer.more("state").print(shown(f"      {_cut(line)}"))
+    for note in (*ran_again(query.rehearsed), *query.rehearsed.notes):
+        answer.more("notes").print(shown(f"  {name}: {note}"))
 
 
 def rewritten_words(table: RewrittenTable) -> str:
@@ -232,7 +234,7 @@ def plan(
     if as_markdown and not session.as_json:
         click.echo(to_markdown(report), nl=False)
     else:
-        session.emit(report.to_json(), lambda console: print_report(console, report))
+        session.emit(report.to_json(), lambda console: print_report(console, report, verbose=session.is_verbose))
     return status_of_rehearsal(report.outcome, is_as_asked=report.has_same_rows or not terms.fail_on_changed_rows)
 
 

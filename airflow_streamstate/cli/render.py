@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.cli.answer import Answer, Printer, facts_within
+from airflow_streamstate.cli.exits import NOT_WELL
 from airflow_streamstate.connectors.moving import describe
 from airflow_streamstate.protocol.causes import cause_of, cause_of_failure, without_query_report
 from airflow_streamstate.protocol.positions import SourceMove
@@ -39,6 +41,14 @@ _STARTS = {
 }
 _POLICY_SOURCES = {"given": "by the options", "recorded": "recorded with the stream", "default": "the default"}
 _BREAKS = ("gaps", "overlaps", "undone", "backwards")
+_IN_TROUBLE = NOT_WELL | {"fenced"}
+_OF_TROUBLE = ("cause", "error", "why", "deploying", "upgrade")
+"""The facts of a stream in trouble that its short status shows."""
+_OTHER_STEPS = {
+    "lost": "Look on the machine where it ran, and in `streamstate logs {stream}`. If its driver has surely ended,"
+    " `streamstate resume {stream} --assume-dead` continues from the last commit.",
+    "fenced": "`streamstate status {stream}` shows the deployment that took over.",
+}
 _MAX_CHARACTERS = 100
 _MOST_COLUMNS = 4
 _TRACEBACK_LINES = 20
@@ -137,7 +147,7 @@ def answered(console: Console, row: Row) -> None:
     console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
 
 
-def moved(console: Console, row: Row) -> None:
+def moved(console: Printer, row: Row) -> None:
     """How a skip, or a start at other offsets, moves the position of each source."""
     skips = row.get("skipped", True)
     which = "batch {batch_id} of query {query} is skipped" if skips else "query {query} began elsewhere"
@@ -153,13 +163,37 @@ def skipped(console: Console, row: Row) -> None:
     console.print(shown(f"  batch {row['batch_id']} {done}"))
 
 
-def status(console: Console, row: Row) -> None:
-    """After ``status``."""
-    console.print(_sentence(row))
+def status(console: Console, row: Row, *, verbose: bool = False) -> None:
+    """After ``status``; of a stream in trouble a short answer, unless ``verbose``."""
+    answer, is_in_trouble = Answer(), row["state"] in _IN_TROUBLE
+    answer.print(_sentence(row))
+    for name, value in _status_facts(row).items():
+        if value:
+            part = (answer.main if name in _OF_TROUBLE else answer.more)(name.removesuffix(":"))
+            part.print(shown(f"  {name:<11}{value}"))
+    _orders(answer.main("orders"), row)
+    _no_queries(answer.more("queries"), row)
+    _queries(answer.more("queries"), row)
+    _remarks(answer.more("remarks"), row)
+    _moves(answer.more("skipped batches"), row)
+    if verbose or is_in_trouble:
+        answer.block("traceback", "\n".join(_words(row.get("traceback")).splitlines()[-_TRACEBACK_LINES:]))
+    answer.show(console, _step_of(row), is_short=is_in_trouble and not verbose)
+
+
+def _step_of(row: Row) -> str:
+    """What to do about a stream, a full disk first; "" for nothing."""
+    disks = full_disk_words(row["full_disks"]) if row.get("full_disks") else ""
+    step = row.get("next_step") or _OTHER_STEPS.get(row["state"], "").format(stream=row["stream_id"])
+    return f"{disks} {step}".strip()
+
+
+def _status_facts(row: Row) -> dict[str, object]:
+    """The facts of a stream by name; empty ones, too."""
     start = row.get("start") or {}
     is_news = row["state"] in ("launching", "lost", "silent", "fenced")
     error, cause = _words(row.get("error")), cause_of(row.get("error") or "", row.get("traceback") or "")
-    facts = {
+    return {
         "cause": cause if cause not in error else "",
         "error": error,
         "why": row.get("why") if is_news else "",
@@ -179,23 +213,14 @@ def status(console: Console, row: Row) -> None:
         "deploying": row.get("intent"),
         "upgrade": row.get("upgrade"),
         "rows": row.get("repeats"),
-        "next": row.get("next_step"),
     }
-    for name, value in facts.items():
-        if value:
-            console.print(shown(f"  {name:<11}{value}"))
-    _orders(console, row)
-    _no_queries(console, row)
-    _queries(console, row)
-    _remarks(console, row)
+
+
+def _moves(console: Printer, row: Row) -> None:
     for event in row.get("moves") or ():
         moved(console, event)
         if event["reason"]:
             console.print(shown(f"  at {event['at']}: {event['reason']}"))
-    if row.get("traceback"):
-        _block(console, "traceback", "\n".join(_words(row["traceback"]).splitlines()[-_TRACEBACK_LINES:]))
-    if row.get("full_disks"):
-        console.print(shown(f"-> {full_disk_words(row['full_disks'])}", "bold red"))
 
 
 def labels_of(row: Row) -> list[str]:
@@ -214,7 +239,7 @@ def full_disk_words(folders: Sequence[str]) -> str:
     return f"The disk of {which} is full: drivers there can write neither data nor heartbeats. Free some space."
 
 
-def _remarks(console: Console, row: Row, noted: Sequence[str] = ()) -> None:
+def _remarks(console: Printer, row: Row, noted: Sequence[str] = ()) -> None:
     for changed in row.get("changed_files") or ():
         console.print(shown(f"  {'changed':<11}{changed}", "yellow"))
     for name, remarks in (row.get("remarks") or {}).items():
@@ -225,7 +250,7 @@ def _remarks(console: Console, row: Row, noted: Sequence[str] = ()) -> None:
                 console.print(shown(f"  {words}", "yellow"))
 
 
-def _orders(console: Console, row: Row) -> None:
+def _orders(console: Printer, row: Row) -> None:
     """Pending orders, and unreadable objects."""
     for order in row.get("orders") or ():
         by = f"{order['verb']} of {order['requested_by']} at {order['requested_at']}"
@@ -430,43 +455,43 @@ def _done(row: Row) -> str:
     return f" -> {row['done']}" if row["done"] else ""
 
 
-def error(console: Console, row: Row) -> None:
-    """An error: the sentence, its facts as key=value, texts of several lines below, and the next step."""
+def error(console: Console, row: Row, *, verbose: bool = False) -> None:
+    """An error: the cause, the next step, the sentence with its facts as key=value; ``verbose``: all, and its texts."""
     from rich.text import Text
 
+    facts, blocks = _facts_and_blocks(row["context"])
+    sentence = f"{str(row['message']).rstrip('.')}."
+    words, cut = (" ".join((sentence, *facts)), 0) if verbose else facts_within(sentence, facts)
+    answer, lead = Answer(), Text("streamstate: ", "bold red")
+    cause = cause_of_failure(str(row.get("type")), row["context"])
+    answer.print(lead + (shown(cause, "bold") if cause else shown(words)))
+    if cause:
+        answer.main("facts").print(shown(words))
+    for name, text in blocks.items():
+        answer.block(name.replace("_", " "), text)
+    left = [f"{cut} fact{'s' * (cut > 1)}"] if cut else []
+    answer.show(console, row["next_step"], is_short=not verbose, cut=left)
+
+
+def _facts_and_blocks(context: Row) -> tuple[list[str], dict[str, str]]:
+    """The facts of an error as key=value, and its texts of several lines by name."""
     facts, blocks = [], {}
-    for key, value in row["context"].items():
+    for key, value in context.items():
         if isinstance(value, Mapping | list | bool):
             facts.append(f"{key}={json.dumps(value, ensure_ascii=False)}")
             continue
-        if key == "log_tail" and is_told_by(row["context"].get("traceback"), value):
+        if key == "log_tail" and is_told_by(context.get("traceback"), value):
             continue  # the next step names the log
         text = without_query_report(str(value))
         if "\n" in text:
-            text = without_launch_folder(text)
-            blocks[key] = text
+            blocks[key] = without_launch_folder(text)
         elif value not in (None, ""):
             facts.append(f'{key}="{text}"' if " " in text else f"{key}={text}")
-    sentence = f"{str(row['message']).rstrip('.')}."
-    said = shown(" ".join((sentence, *facts)))
-    cause = cause_of_failure(str(row.get("type")), row["context"])
-    console.print(Text("streamstate: ", "bold red") + (shown(cause, "bold") if cause else said))
-    if cause:
-        console.print(said)
-    for name, text in blocks.items():
-        _block(console, name.replace("_", " "), text)
-    if row["next_step"]:
-        console.print(shown(f"-> {row['next_step']}"))
+    return facts, blocks
 
 
 def _words(text: str | None) -> str:
     return without_launch_folder(without_query_report(text or ""))
-
-
-def _block(console: Console, title: str, text: str) -> None:
-    console.print(shown(f"{title}:", "bold"))
-    for line in text.splitlines():
-        console.print(shown(f"    {line}"), soft_wrap=True)
 
 
 def _head(row: Row) -> Text:
@@ -478,7 +503,7 @@ def _sentence(row: Row) -> Text:
     return _head(row) + " is " + _state(row["state"])
 
 
-def _no_queries(console: Console, row: Row) -> None:
+def _no_queries(console: Printer, row: Row) -> None:
     if row["state"] == "finished" and not row.get("queries"):
         console.print("  the script has ended without starting a query")
 
@@ -500,7 +525,7 @@ def _columns(queries: Mapping[str, Row]) -> list[str]:
     return [key for key in _QUERY_COLUMNS if any(_has_news(key, query) for query in queries.values())]
 
 
-def _queries(console: Console, row: Row) -> None:
+def _queries(console: Printer, row: Row) -> None:
     queries: Mapping[str, Row] = row.get("queries") or {}
     columns = _columns(queries)
     if not columns:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from airflow_streamstate.cli.answer import Answer
 from airflow_streamstate.cli.changes import literal_secrets_option, version_given
 from airflow_streamstate.cli.debugger import TerminalDebugger
 from airflow_streamstate.cli.exits import status_of_replay
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
 DEBUGGED_SECONDS = 86_400.0
 _COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
 _OUTCOMES = {"done": "done", "refused": "refused", "failed": "failed", "deadline": "not over in time"}
+_NEXT_STEPS = {
+    "done": "",
+    "refused": "Change what the error names, and replay again.",
+    "failed": "Fix the script, and try it with `streamstate replay --app FILE`.",
+    "deadline": "Give it more time with --deadline.",
+}
 
 
 def replaying(console: Console, view: ReplayView) -> None:
@@ -65,7 +72,7 @@ def watched_by(session: ShellSession, *, shows_progress: bool = True) -> Watched
     return watched
 
 
-def print_versions(console: Console, found: ReplayedVersions) -> None:
+def print_versions(answer: Answer, found: ReplayedVersions) -> None:
     """Each batch in both versions, with its numbers, the first rows that differ, and the errors."""
     from airflow_streamstate.plan.replay_report import VERSIONS_COLUMNS, samples_of, versions_rows
 
@@ -75,19 +82,20 @@ def print_versions(console: Console, found: ReplayedVersions) -> None:
     table = plain_table("query", ">batch", *(f">{title}" for title, _ in VERSIONS_COLUMNS))
     for row in rows:
         table.add_row(*map(shown, row))
-    console.print(table)
+    answer.more("batches").print(table)
     for name, old, new in found.pairs:
         for title, text in samples_of(name, new).items():
-            _text(console, title, text)
+            _block(answer, title, text)
         for which, batch in (("recorded", old), ("new", new)):
             if batch is not None:
-                _failed(console, f"batch {batch.batch_id} of {name} in the {which} version", batch)
-    _state(console, found.new)
+                _failed(answer, f"batch {batch.batch_id} of {name} in the {which} version", batch)
+    _state(answer, found.new)
 
 
-def print_replay(console: Console, found: ReplayReport) -> None:
-    """The report of a replay."""
-    _outcome(console, found, "")
+def print_replay(console: Console, found: ReplayReport, *, verbose: bool = False) -> None:
+    """The report of a replay; a short answer about one that is not done, unless ``verbose``."""
+    answer = Answer()
+    _outcome(answer, found, "")
     table = plain_table("query", ">batch", ">rows in", ">rows out", ">seconds", "files")
     ran = [(name, batch) for name, query in found.queries.items() for batch in query.batches]
     for name, batch in ran:
@@ -95,45 +103,52 @@ def print_replay(console: Console, found: ReplayReport) -> None:
         files = batch.folder or "none: the batch failed"
         table.add_row(shown(name), str(batch.batch_id), *cells, f"{batch.seconds:.1f}", shown(files))
     if ran:
-        console.print(table)
-    _told(console, found)
+        answer.more("batches").print(table)
+    _told(answer, found)
     for name, batch in ran:
-        _failed(console, f"batch {batch.batch_id} of {name}", batch)
+        _failed(answer, f"batch {batch.batch_id} of {name}", batch)
+    next_step = _NEXT_STEPS[found.outcome]
+    answer.show(console, next_step, is_short=bool(next_step) and not verbose)
 
 
-def print_both(console: Console, found: ReplayedVersions) -> None:
-    """The report of a replay of two versions."""
-    _outcome(console, found.old, "of the recorded script ")
-    _outcome(console, found.new, "of the new script ")
-    print_versions(console, found)
-    for which, side in (("recorded", found.old), ("new", found.new)):
-        _told(console, side, f"{which}, ")
-        console.print(shown(f"  rows of the {which} version: {side.out}"), soft_wrap=True)
+def print_both(console: Console, found: ReplayedVersions, *, verbose: bool = False) -> None:
+    """The report of a replay of two versions, that of a version which is not done first."""
+    answer = Answer()
+    sides = [("recorded", found.old), ("new", found.new)]
+    sides.sort(key=lambda side: side[1].outcome == "done")
+    for which, side in sides:
+        _outcome(answer.main("outcomes"), side, f"of the {which} script ")
+    print_versions(answer, found)
+    for which, side in sides:
+        _told(answer, side, f"{which}, ")
+        answer.more("folders").print(shown(f"  rows of the {which} version: {side.out}"), soft_wrap=True)
     if found.speed is not None:
-        console.print(shown(f"  speed: {found.speed}"), soft_wrap=True)
+        answer.more("speed").print(shown(f"  speed: {found.speed}"), soft_wrap=True)
+    next_step = _NEXT_STEPS[sides[0][1].outcome]
+    answer.show(console, next_step, is_short=bool(next_step) and not verbose)
 
 
-def _outcome(console: Console, found: ReplayReport, which: str) -> None:
+def _outcome(answer: Answer, found: ReplayReport, which: str) -> None:
     line = shown(f"{found.stream_id} {found.deployment_id}: the replay {which}is ")
-    console.print(line + shown(_OUTCOMES[found.outcome], _COLOURS[found.outcome]))
+    answer.print(line + shown(_OUTCOMES[found.outcome], _COLOURS[found.outcome]))
 
 
-def _told(console: Console, found: ReplayReport, which: str = "") -> None:
+def _told(answer: Answer, found: ReplayReport, which: str = "") -> None:
     """Errors and notes of one version, and how its script or its driver ended."""
     if found.error:
-        console.print(shown(f"  {which}{found.error}"))
+        answer.main("error").print(shown(f"  {which}{found.error}"))
     for name, query in found.queries.items():
         if query.error and query.error != found.error:
-            console.print(shown(f"  {which}{name}: {query.error}", _COLOURS[query.outcome]))
+            answer.main("errors").print(shown(f"  {which}{name}: {query.error}", _COLOURS[query.outcome]))
         for note in query.notes:
-            console.print(shown(f"  {which}{name}: {note}"))
+            answer.more("notes").print(shown(f"  {which}{name}: {note}"))
     for note in found.notes:
-        console.print(shown(f"  {which}{note}"))
-    _text(console, f"{which}traceback", found.traceback)
-    _text(console, f"{which}end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
+        answer.more("notes").print(shown(f"  {which}{note}"))
+    _block(answer, f"{which}traceback", found.traceback)
+    _block(answer, f"{which}end of the log", "" if is_told_by(found.traceback, found.log_tail) else found.log_tail)
 
 
-def _state(console: Console, found: ReplayReport) -> None:
+def _state(answer: Answer, found: ReplayReport) -> None:
     """What the state after the last batch is in the new version, beside that in the recorded one."""
     from airflow_streamstate.plan.replay_report import STATE_TITLES, state_rows, state_samples
 
@@ -143,21 +158,18 @@ def _state(console: Console, found: ReplayReport) -> None:
     table = plain_table(*STATE_TITLES[:2], *(f">{title}" for title in STATE_TITLES[2:]))
     for row in rows:
         table.add_row(*map(shown, row))
-    console.print(table)
+    answer.more("state").print(table)
     for title, text in state_samples(found).items():
-        _text(console, title, text)
+        _block(answer, title, text)
 
 
-def _failed(console: Console, title: str, batch: ReplayedBatch) -> None:
-    _text(console, title, batch.traceback)
-    _text(console, f"{title}, values where it failed", batch.failed_at)
+def _failed(answer: Answer, title: str, batch: ReplayedBatch) -> None:
+    _block(answer, title, batch.traceback)
+    _block(answer, f"{title}, values where it failed", batch.failed_at)
 
 
-def _text(console: Console, title: str, text: str) -> None:
-    if text:
-        console.print(shown(f"{title}:", "bold"))
-        rows = without_launch_folder(text).splitlines()
-        console.print(shown("\n".join(f"    {row}" for row in rows)), soft_wrap=True)
+def _block(answer: Answer, title: str, text: str) -> None:
+    answer.block(title, without_launch_folder(text))
 
 
 @click.command(cls=Verb)
@@ -278,11 +290,11 @@ def _begin_and_run(
     change, replays = request.change, session.controller().replays
     if change.patch.script is None:
         _, report = replays.run(request, watched)
-        session.emit(report.to_json(), lambda console: print_replay(console, report))
+        session.emit(report.to_json(), lambda console: print_replay(console, report, verbose=session.is_verbose))
         return status_of_replay(report.outcome)
     from airflow_streamstate.controller.scratch.replay import ReplayPair
 
     for_both = replace(change, patch=change.patch.but(application=None, arguments=None, py_files=None, files=None))
     both = replays.run_both(ReplayPair(request, for_both), watched)
-    session.emit(both.to_json(), lambda console: print_both(console, both))
+    session.emit(both.to_json(), lambda console: print_both(console, both, verbose=session.is_verbose))
     return status_of_replay(both.new.outcome, is_as_asked=both.new.has_same_rows or not fails_on_changed_rows)

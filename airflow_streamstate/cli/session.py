@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # rich and the controller are imported on use: `--help` needs
 Report = Callable[[str], None]
 Human: TypeAlias = "Callable[[Console], None]"
 HOME_VARIABLE = "STREAMSTATE_HOME"
+VERBOSE_VARIABLE = "STREAMSTATE_VERBOSE"
 CHECKPOINTS_VARIABLE = "STREAMSTATE_CHECKPOINTS"
 WORK_DIR_VARIABLE = "STREAMSTATE_WORK_DIR"
 _ENDLESS = 100_000
@@ -49,6 +50,7 @@ class ShellSession:
     Attributes:
         checkpoints_uri: None for under the home.
         as_json: stdout is exactly one JSON object.
+        is_verbose: errors, and answers about trouble, have all of their lines.
         work_dir: where drivers' code and logs are on this machine; None for the home's own choice.
         verb, stream_id: "" until they are parsed.
         options: how to reach the stores of the home; None for what the environment says.
@@ -70,6 +72,7 @@ class ShellSession:
     named: Allowed | None = None
     open_controller: Callable[[Home, Clock, str], Controller] | None = None
     keys: Callable[[], SigningKeys | None] = no_keys
+    is_verbose: bool = False
 
     @classmethod
     def of(cls, environ: Mapping[str, str], *, as_json: bool) -> ShellSession:
@@ -83,6 +86,7 @@ class ShellSession:
             work_dir=environ.get(WORK_DIR_VARIABLE),
             allowed_file=AllowedFile.of(environ),
             keys=partial(own_signing_keys, environ),
+            is_verbose=bool(environ.get(VERBOSE_VARIABLE)),
         )
 
     def home(self) -> Home:
@@ -195,7 +199,7 @@ class ShellSession:
         else:
             from airflow_streamstate.cli import render
 
-            _print(lambda console: render.error(console, error), stderr=True)
+            _print(lambda console: render.error(console, error, verbose=self.is_verbose), stderr=True)
 
 
 def _one_line(text: str) -> Text:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from airflow_streamstate.cli.answer import Answer, Printer
 from airflow_streamstate.cli.changes import change_of, change_options
 from airflow_streamstate.cli.exits import DONE, status_of_upgrade
 from airflow_streamstate.cli.naming import allow_change
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 BAR_CHARACTERS = 30
 
 
-def waterfall(console: Console, found: Sequence[Downtime]) -> None:
+def waterfall(console: Printer, found: Sequence[Downtime]) -> None:
     """Print the phases of the longest downtime, if one is known."""
     worst = worst_of(found)
     if worst is not None and len(worst.marks) > 1:
@@ -114,8 +115,11 @@ def interrupted(console: Console, view: UpgradeView) -> None:
     )
 
 
-def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None) -> None:
-    """Printed at the end; ``cancels`` is the end that the caller has asked for by a cancellation, else None."""
+def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None, *, verbose: bool = False) -> None:
+    """Printed at the end, a short answer where there is a next step, unless ``verbose``.
+
+    ``cancels`` is the end that the caller has asked for by a cancellation, else None.
+    """
     from rich.text import Text
 
     from airflow_streamstate.controller.upgrade.views import differences_of
@@ -125,23 +129,23 @@ def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None)
     colour, words = outcomes.get(str(view.outcome), ("yellow", go_on))
     if view.outcome == "refused":
         words = f"{words}; {view.after_refusal}"
-    console.print(shown(f"{view.stream_id} {view.upgrade_id}: ") + Text(words, colour))
-    state = view.state
+    answer, state = Answer(), view.state
+    answer.print(shown(f"{view.stream_id} {view.upgrade_id}: ") + Text(words, colour))
     if state.text:
-        console.print(shown(f"  {without_launch_folder(state.text)}"))
+        answer.main("reason").print(shown(f"  {without_launch_folder(state.text)}"))
     for warning in state.warnings:
-        console.print(shown("  ") + Text("warning", "yellow") + shown(f": {warning}"))
+        answer.more("warnings").print(shown("  ") + Text("warning", "yellow") + shown(f": {warning}"))
     for name, value in _facts(view):
         if value is not None:
-            console.print(shown(f"  {name}: {value}"))
-    waterfall(console, view.downtimes)
+            (answer.main if name == "lineage" else answer.more)(name).print(shown(f"  {name}: {value}"))
+    waterfall(answer.more("phases"), view.downtimes)
     for line in _batches(view):
-        console.print(shown(f"  {line}"))
+        answer.main("batches").print(shown(f"  {line}"))
     for each in differences_of(state.report):
-        console.print(shown(f"  {each['query']}: {each['code']} ({each['verdict']}): {each['reason']}"))
+        words = f"  {each['query']}: {each['code']} ({each['verdict']}): {each['reason']}"
+        answer.main("differences").print(shown(words))
     next_step = _next_step(view, cancels)
-    if next_step:
-        console.print(shown(f"-> {next_step}"))
+    answer.show(console, next_step, is_short=bool(next_step) and not verbose)
 
 
 def _next_step(view: UpgradeView, cancels: AfterStop | None) -> str:
@@ -409,5 +413,5 @@ def run_to_end(
         upgrades.cancel(view.stream_id, view.upgrade_id, after_stop="finish", reason="interrupted")
         session.say(lambda console: interrupted(console, view))
         view = upgrades.settle(view.stream_id, view.upgrade_id, SETTLE_SECONDS)
-    session.emit(view.to_json(), lambda console: ended(console, view, cancels))
+    session.emit(view.to_json(), lambda console: ended(console, view, cancels, verbose=session.is_verbose))
     return status_of_upgrade(view, cancels)
