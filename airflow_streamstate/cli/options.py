@@ -227,9 +227,9 @@ def write_named(formatter: click.HelpFormatter, title: str, headed: Mapping[str,
         for heading, listed in headed.items():
             indent = " " * formatter.current_indent
             lines = textwrap.wrap(
-                f"{indent}{heading:<11}{' '.join(map(_name_of, listed))}",
+                f"{indent}{heading:<10}{' '.join(map(_name_of, listed))}",
                 formatter.width,
-                subsequent_indent=f"{indent}{'':<11}",
+                subsequent_indent=f"{indent}{'':<10}",
                 break_on_hyphens=False,
             )
             formatter.write("".join(f"{line}\n" for line in lines))

@@ -147,7 +147,7 @@ def test_status_shows_what_a_person_asks_first(desk: Desk) -> None:
     for part in ("started    fresh", "script     job.py", "heartbeat  0 s ago", "last event QueryStarted", "delays"):
         assert part in text
     attempt.failed("ValueError: boom")
-    text = shell("status", "flights").out
+    text = shell("status", "flights", "--verbose").out
     assert "error      ValueError: boom" in text
     assert "traceback:\n    Traceback (most recent call last):\n" in text
 

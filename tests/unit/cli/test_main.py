@@ -64,7 +64,7 @@ def test_every_error_is_one_object_with_its_exit_status(error: type[StreamStateE
         "next_step": "Mend it.",
     }
     assert as_json.err == as_text.out == ""
-    assert as_text.err == "streamstate: it is so. stream_id=flights\nlines:\n    a\n    b\n-> Mend it.\n"
+    assert as_text.err == "streamstate: it is so. stream_id=flights\n-> Mend it.\nlines:\n    a\n    b\n"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()], ids=["Ctrl-C", "abort"])

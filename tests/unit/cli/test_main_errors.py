@@ -56,7 +56,7 @@ def test_status_says_that_the_disk_is_full(desk: Desk, monkeypatch: pytest.Monke
     assert shell("status", "flights", "--json").json["full_disks"] == []
     monkeypatch.setattr(os, "statvfs", lambda _folder: FULL)
     assert shell("status", "flights", "--json").json["full_disks"] == [str(desk.home)]
-    assert f"The disk of {desk.home} is full" in shell("status", "flights").out.splitlines()[-1]
+    assert f"The disk of {desk.home} is full" in shell("status", "flights").out.splitlines()[1]
 
 
 def test_a_wait_that_came_to_nothing_names_the_disk(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from airflow_streamstate.cli import plan
 from airflow_streamstate.controller.scratch.plan_comparison import RecordedPlans
 from airflow_streamstate.controller.scratch.rehearsal import RehearsalView
-from airflow_streamstate.plan.report import PlanReport, QueryReport
+from airflow_streamstate.plan.report import START_ONE, PlanReport, QueryReport
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.scratch import RehearsedQuery
 from support.shell import printed
@@ -42,7 +42,7 @@ def test_what_is_not_rehearsed_is_not_called_so() -> None:
         said += printed(plan.print_report, found)
     assert "the plans of the change are compared with those of d-0003" in said
     assert "query raw never committed a batch" in said
-    assert "rehears" not in said
+    assert "rehears" not in said.replace(START_ONE, "")  # which names the variable that this run sets, too
 
 
 def test_what_was_not_started_or_compared_is_said() -> None:

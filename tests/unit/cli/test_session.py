@@ -91,7 +91,7 @@ def test_an_error_for_a_person_is_a_sentence_facts_blocks_and_the_next_step() ->
             }
         )
     assert err.getvalue() == (
-        'streamstate: the deployment failed. state=failed reason="a b"\ntraceback:\n    one\n      two\n-> Mend it.\n'
+        'streamstate: the deployment failed. state=failed reason="a b"\n-> Mend it.\ntraceback:\n    one\n      two\n'
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -12,6 +13,8 @@ from airflow_streamstate.cli import look, render
 from airflow_streamstate.cli.render import is_told_by, without_launch_folder
 from airflow_streamstate.controller.observe.observation import State
 from airflow_streamstate.protocol.causes import without_query_report
+
+VERBOSE_STATUS = partial(render.status, verbose=True)
 
 
 def printed(width: int, *arguments: Any) -> str:
@@ -116,15 +119,15 @@ def test_of_a_failure_the_reason_and_the_next_step_are_told_and_not_sparks_plan(
     words = "[STREAM_FAILED] poison\n=== Streaming Query ===\nLogical Plan:\n~Project"
     row = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "state": "failed", "queries": {}, "error": words}
     trace = f'Traceback\n  File "/home/s/deployments/d-0001/launches/d-0001-a0001/code/job.py"\n{words}'
-    page = printed(200, render.status, {**row, "traceback": trace, "next_step": "Mend it."})
+    page = printed(200, VERBOSE_STATUS, {**row, "traceback": trace, "next_step": "Mend it."})
     assert page.count("[STREAM_FAILED] poison") == 2
-    assert "next       Mend it." in page
+    assert page.splitlines()[1] == "-> Mend it."
     assert 'File "job.py"' in page  # not the path of its copy for this launch
     error = {"message": "the deployment failed", "context": {"error": words}, "next_step": "Mend it."}
     assert "Logical Plan" not in page + printed(200, render.error, error)
     context = {"traceback": "Traceback\n  line 3\nValueError: boom", "log_tail": "begun\nValueError: boom"}
     assert printed(200, render.error, {**error, "context": context}).count("boom") == 1
-    assert "next" not in printed(200, render.status, {**row, "state": "running", "error": "", "next_step": ""})
+    assert "->" not in printed(200, render.status, {**row, "state": "running", "error": "", "next_step": ""})
 
 
 def test_facts_of_an_error_are_not_shown_as_python_has_them() -> None:

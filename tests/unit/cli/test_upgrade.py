@@ -51,7 +51,7 @@ def test_a_person_reads_the_steps_and_the_reason(running: Desk) -> None:
     assert "rehearsing: the new version is rehearsed" in answer.err
     assert "refused; the stream runs on as before" in answer.out
     assert "aggregate-added (needs-drain)" in answer.out
-    assert answer.out.splitlines()[-1].startswith("-> ")
+    assert answer.out.splitlines()[1].startswith("-> ")
 
 
 def test_the_error_of_a_script_is_told_once(running: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
     """With the way back, what it cost, the audit and the reason."""
     report = {"queries": {"raw": {"differences": [{"code": "c-1", "verdict": "needs-drain", "reason": "a window"}]}}}
     text = printed(
-        upgrade.ended,
+        partial(upgrade.ended, verbose=True),
         view(
             "rolled_back", text="it falls behind", way="forward", bad_batches={"raw": (4, 6)},
             begun_batches={"raw": 7, "new": 0}, not_running_seconds=1.5,
