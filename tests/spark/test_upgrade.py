@@ -95,7 +95,7 @@ def test_a_version_that_needs_a_drain_takes_over_warm_and_so_does_the_one_before
     verdict = soak.control.verdict(soak.control.scratch_ids()[0])
     assert verdict is not None
     assert (verdict.queries["counts"].outcome, verdict.seeded["counts"].outcome) == ("failed", "accepted")
-    said = said_by(soak, verdict.rehearsal_id)
+    said = said_by(soak, verdict.run_id)
     assert "takes over as d-0002" in said
     assert "query counts is not warmed by a batch: BatchFailedError" not in said, "it was warmed on the old state"
 

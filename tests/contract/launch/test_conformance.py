@@ -58,7 +58,7 @@ def test_the_suite_finds_a_launcher_that_breaks_a_promise(
 
     class Stage(LocalStage):
         def launcher(self) -> LocalLauncher:
-            return kind(self.clock, environ=super().launcher()._inherited())
+            return kind(self.clock, environ=super().launcher()._environ)
 
     with nothing_left_behind(tmp_path), pytest.raises(AssertionError, match=words):
         one_key_is_one_driver(Stage(tmp_path))
