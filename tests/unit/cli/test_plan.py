@@ -157,7 +157,7 @@ def test_a_person_reads_the_batches_of_both_versions_side_by_side(failed: Desk) 
     assert f"<details><summary>batch 4 of {QUERY}, changed</summary>\n\n| key | old | new |" in text
     assert f"| `{QUERY}` | `0-stateStoreSave/rows` | 6 | 1 | 0 | 1 |" in text
     assert "speed: 0.5 s old, 0.5 s new: 1.00 of the old (1 batch, with a cold JVM in both)" in text
-    failing = plan(failed, "divides", "--replay", 1)
+    failing = plan(failed, "divides", "--replay", 1, "--verbose")
     assert f"batch 4 of {QUERY} in the new version:\n    Traceback" in failing.out
 
 
@@ -179,7 +179,7 @@ def test_where_nothing_can_be_replayed_the_plan_alone_decides(failed: Desk, word
     """And the report says why, also where changed rows would fail it."""
     answer = plan(failed, word, "--replay", 2, "--fail-on-changed-rows", "--json")
     assert (answer.status, answer.json["replay"], answer.json["not_replayed"]) == (status, None, why)
-    assert f"no batch was replayed: {why}" in plan(failed, word, "--replay", 2).out
+    assert f"no batch was replayed: {why}" in plan(failed, word, "--replay", 2, "--verbose").out
 
 
 def test_a_stream_without_a_batch_has_nothing_to_replay(running: Desk) -> None:

@@ -56,7 +56,7 @@ def test_the_status_tells_what_became_of_it(failed: Desk, word: str, status: int
 
 def test_a_person_reads_a_table_and_the_traceback(failed: Desk) -> None:
     """What is replayed on stderr, the report on stdout."""
-    answer = replay(failed, "divides", "--last", 2, "--out", failed.base / "out")
+    answer = replay(failed, "divides", "--last", 2, "--out", failed.base / "out", "--verbose")
     assert "batches 3 to 4 of d-0001" in answer.err
     assert f"into {failed.base / 'out' / 'old'}" in answer.err
     assert f"into {failed.base / 'out' / 'new'}" in answer.err

@@ -312,7 +312,7 @@ def test_the_reason_of_a_resume_is_kept_and_shown(desk: Desk) -> None:
     assert shell("resume", "flights", "--timeout", 60, "--reason", "the disk has room again").status == 1
     assert desk.stream().control.need_register().value.attempt_reason == "the disk has room again"
     assert shell("status", "flights", "--json").json["attempt_reason"] == "the disk has room again"
-    assert "  reason     the disk has room again" in shell("status", "flights").out
+    assert "  reason     the disk has room again" in shell("status", "flights", "--verbose").out
     assert shell("resume", "flights", "--timeout", 60).status == 1
     assert shell("status", "flights", "--json").json["attempt_reason"] == ""
 
