@@ -76,7 +76,7 @@ def test_a_resume_whose_file_has_changed_is_refused_and_names_it(desk: Desk) -> 
     before, total = checkpoints(desk.base), last_total(desk)
     by_rule(desk, "max")
     feed(desk.base, 2, 5)
-    refused = shell("resume", "sums", "--timeout", 200)
+    refused = shell("resume", "sums", "--timeout", 200, "--verbose")
     assert refused.status == 4
     assert "Sum(v) became Max(v)" in refused.err
     assert "rule.json changed at" in refused.err
