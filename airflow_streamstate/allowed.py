@@ -16,9 +16,8 @@ from typing import ClassVar, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.launch.interface import LOCAL
-from airflow_streamstate.launch.options import plain_options
-from airflow_streamstate.protocol.views import View
+from airflow_streamstate.launch.interface import LOCAL, plain_options
+from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.store.open import local_folder, path_of_file_uri
 
 _FIELDS = ("secrets", "launchers", "spark_connections", "stores", "files")

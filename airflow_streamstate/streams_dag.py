@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import DAG
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_2_PLUS
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 
-from airflow_streamstate.declarations.reading import read_streams
+from airflow_streamstate.declarations.reader import read_streams
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator, pruned_beside
 
@@ -134,7 +134,7 @@ def _approval(dag_id: str, timeout: timedelta, *, by_another: bool) -> Any:
     # Imported where it is asked for: before Airflow 3.1 the module refuses to be imported.
     from airflow.providers.standard.operators.hitl import ApprovalOperator
 
-    from airflow_streamstate.operators.approval import ApprovalByAnotherOperator, answer_within
+    from airflow_streamstate.operators.plan import ApprovalByAnotherOperator, answer_within
 
     return (ApprovalByAnotherOperator if by_another else ApprovalOperator)(
         task_id="approve",

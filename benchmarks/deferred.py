@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.control.feed import FeedWriter
+from airflow_streamstate.control.objects import FeedWriter
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol.events import Drained

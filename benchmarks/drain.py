@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Accepted, Drained, Draining
+from airflow_streamstate.protocol.events import Accepted, Drained, Draining, Event
 from airflow_streamstate.protocol.terms.order import DrainTerms
 from benchmarks.grounds import on_s3
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side

@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.events import Draining
-from airflow_streamstate.protocol.terms.order import DrainTerms
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import DrainTerms, UpgradeTerms
 from benchmarks.grounds import Ground, on_disk
 from benchmarks.pairs import Way, measure_pairs
 from benchmarks.results import BenchmarkError, Result

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.home import HomeConfig
-from airflow_streamstate.launch.packages import EXCLUDES, connector_for
-from airflow_streamstate.launch.spark_home import home_of, own_spark_submit
+from airflow_streamstate.launch.spark_home import EXCLUDES, connector_for, home_of, own_spark_submit
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.s3a import ReachedBySpark, s3a_uri
+from airflow_streamstate.store.options import ReachedBySpark, s3a_uri
 from benchmarks.jobs_at_work import BareRun, PlainJob
 from benchmarks.results import BenchmarkError
 from benchmarks.streams import HERE, Drivers, Streams

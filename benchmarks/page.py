@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.protocol.ownership import Ownership
+from airflow_streamstate.protocol.policies import Ownership
 from airflow_streamstate.store.local import LocalStore
 from benchmarks.recorded import record, stream_name
 from benchmarks.results import Goal, Result, Side

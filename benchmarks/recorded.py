@@ -11,12 +11,10 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.launch.processes import read_stat, this_machine
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Claimed, Started
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import deployment_id_for, launch_key_for
-from airflow_streamstate.protocol.ownership import Ownership
-from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, StartPlan
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.policies import Ownership, RestartPolicy
+from airflow_streamstate.protocol.positions import Heartbeat, QueryBeat
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, StartPlan, StreamRegister
 from airflow_streamstate.protocol.terms.version import Artifact, Version
 from airflow_streamstate.store.base import Store
 from benchmarks.results import BenchmarkError

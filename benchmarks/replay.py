@@ -13,7 +13,7 @@ from statistics import median
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.scratch.replay import ReplayRequest, ReplayView
+from airflow_streamstate.controller.scratch.replays import ReplayRequest, ReplayView
 from airflow_streamstate.controller.scratch.run import Report
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side

@@ -17,8 +17,7 @@ from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.processes import read_stat
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Claimed
+from airflow_streamstate.protocol.events import Claimed, Event
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 from benchmarks.results import BenchmarkError

@@ -15,12 +15,12 @@ from pathlib import Path
 from statistics import median
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStarted, Stopped
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from benchmarks.grounds import Ground, busy, on_disk, on_s3
 from benchmarks.kubernetes_ground import on_kubernetes
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side

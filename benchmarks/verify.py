@@ -15,8 +15,7 @@ from statistics import median
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.snapshot.seal import seal
-from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.snapshot.verify import seal, verify
 from airflow_streamstate.store.local import LocalStore
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session

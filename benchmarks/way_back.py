@@ -11,9 +11,9 @@ from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.protocol.events import Failed
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP, DriverWaits
 from benchmarks.grounds import Ground, on_disk
 from benchmarks.jobs_at_work import BareRun

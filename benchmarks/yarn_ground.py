@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.spark_home import own_spark_submit
-from airflow_streamstate.launch.yarn.options import YarnOptions
+from airflow_streamstate.launch.yarn_api import YarnOptions
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 from benchmarks.grounds import Ground, environment
 from benchmarks.results import BenchmarkError

@@ -15,7 +15,7 @@ from airflow_streamstate.cli.upgrade import phases
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.controller.observe.lineage import lineage_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from demo import acts, compare, plain
 from demo.feed import Feed

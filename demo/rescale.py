@@ -10,7 +10,7 @@ from rich.console import Console
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.controller.observe.lineage import lineage_of
 from demo import acts, compare
 from demo.life import (
     JOBS,

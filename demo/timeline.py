@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.lineage.lineage import Lineage
+from airflow_streamstate.controller.observe.lineage import Lineage
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.events import Drained, Started, Stopped
+from airflow_streamstate.protocol.positions import Downtime
 from airflow_streamstate.protocol.records import DeploymentSpec
 from demo.acts import LifeError
 from demo.place import Place

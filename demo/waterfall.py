@@ -6,7 +6,7 @@ import math
 from html import escape
 
 from airflow_streamstate.cli.upgrade import state_words, steps_of
-from airflow_streamstate.protocol.downtimes import PHASES, Downtime
+from airflow_streamstate.protocol.positions import PHASES, Downtime
 
 WIDTH = 1120
 LEFT = 330

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.launch.known_bad import KNOWN_BAD
+from airflow_streamstate.launch.submit_options import KNOWN_BAD
 
 DOCS = Path(__file__).resolve().parent
 SPARKS = ("4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate import operators
-from airflow_streamstate.operators.term_fields import default_of, fields_of, is_removable
+from airflow_streamstate.operators.base import default_of, fields_of, is_removable
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 
 WIDTH = 120

@@ -26,14 +26,13 @@ from airflow_streamstate import errors
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import markdown_table
-from airflow_streamstate.declarations.model import StreamDeclaration
-from airflow_streamstate.declarations.term_parts import Place, places
+from airflow_streamstate.declarations.stream_file import Place, StreamDeclaration, places
 from airflow_streamstate.launch.conformance import PROMISES
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.plan import model
 from airflow_streamstate.protocol.events import ALL_EVENTS
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.signed_keys import denied_to_drivers
+from airflow_streamstate.protocol.signing import denied_to_drivers
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.provider_info import get_provider_info
 

@@ -14,8 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.plan.codes import ADVICE, CODES, MIGRATE, Code
-from airflow_streamstate.plan.differences import VERDICTS
+from airflow_streamstate.plan.codes import ADVICE, CODES, MIGRATE, VERDICTS, Code
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "reference" / "changes.md"

@@ -1,24 +1,132 @@
-"""Which alert rules hold of a stream, by what was seen of it. Pure.
-
-Ages of commits and watermarks are between two times of the driver's clock, so clocks that differ do not matter.
-"""
+"""Which alert rules apply to a stream, and what is reported: each alert once when raised, once when resolved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import ClassVar, Literal
 
-from airflow_streamstate.alerts.deaths import NONE, Deaths
-from airflow_streamstate.controller.observe.caught_up import describe_behind, query_caught_up
-from airflow_streamstate.controller.observe.health import beats_of
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation
-from airflow_streamstate.controller.observe.pace import NOISE, left_at_least, paces_of
-from airflow_streamstate.controller.observe.restarting import gave_up_of
+from airflow_streamstate.controller.client import Controller
+from airflow_streamstate.controller.observe.health import (
+    NOISE,
+    beats_of,
+    describe_behind,
+    left_at_least,
+    paces_of,
+    query_caught_up,
+)
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, gave_up_of
 from airflow_streamstate.controller.observe.views import StreamStatus
-from airflow_streamstate.protocol.alerts import AlertRules, GrowthSample, RuleName, Told
-from airflow_streamstate.protocol.events import Drained, DrainFailed
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.controller.wait.waiting import is_healthy
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, InvalidRequestError
+from airflow_streamstate.protocol.commands import BY_THE_DRIVER
+from airflow_streamstate.protocol.events import (
+    TERMINAL_EVENTS,
+    Accepted,
+    Claimed,
+    Drained,
+    DrainFailed,
+    Event,
+    Failed,
+    Fenced,
+    QueryFailed,
+    QueryStarted,
+    Stopped,
+)
+from airflow_streamstate.protocol.forms import View
+from airflow_streamstate.protocol.ids import order_of, upgrade_of_rehearsal
+from airflow_streamstate.protocol.policies import Alert, AlertRules, GrowthSample, Owed, RuleName, Told
+from airflow_streamstate.protocol.positions import QueryBeat
+from airflow_streamstate.protocol.redaction import shortened
+
+# Drivers and queries that died between two looks, and that another attempt or deployment has replaced since.
+
+MOST_DEPLOYMENTS = 20
+"""So many deployments since the last look are looked through, the newest ones."""
+
+
+@dataclass(frozen=True)
+class Deaths:
+    """What died since the last look, and is replaced.
+
+    Attributes:
+        driver: the last driver, in one line; "" for none.
+        queries: by name, why each query failed while the others ran.
+    """
+
+    driver: str = ""
+    queries: Mapping[str, str] = field(default_factory=dict)
+
+
+NONE = Deaths()
+
+
+def deaths_since(controller: Controller, told: Told, seen: Observation) -> Deaths:
+    """What died from the attempt that was current at the last look to the one before the current one.
+
+    A new version that its upgrade gave up is left out: that is told as the failure of the upgrade.
+    """
+    before, now = (told.deployment_id, told.attempt), (seen.deployment_id, seen.attempt)
+    if not told.deployment_id or before == now:
+        return NONE
+    driver, queries = "", dict[str, str]()
+    ids = controller.home.control(seen.stream_id).deployment_ids()
+    first, last = order_of(told.deployment_id), order_of(seen.deployment_id)
+    for deployment_id in [one for one in ids if first <= order_of(one) <= last][-MOST_DEPLOYMENTS:]:
+        if _was_given_up(controller, seen.stream_id, deployment_id):
+            continue
+        entries = controller.events(seen.stream_id, deployment_id)
+        events = [entry.event for entry in entries if entry.event is not None]
+        for attempt in sorted({event.attempt for event in events}):
+            if (deployment_id == told.deployment_id and attempt < told.attempt) or (deployment_id, attempt) == now:
+                continue
+            own = [event for event in events if event.attempt == attempt]
+            why = why_dead(own, is_whole=len(events) == len(entries))
+            if why:
+                driver = f"attempt {attempt} of {deployment_id} has ended since the last look: {why}"
+            else:
+                queries |= failed_queries(own)
+    return Deaths(driver, queries)
+
+
+def _was_given_up(controller: Controller, stream_id: str, deployment_id: str) -> bool:
+    """Whether a deployment is the new version of an upgrade that has not kept it."""
+    try:
+        request_id = controller.home.control(stream_id).spec(deployment_id).request_id
+        upgrade_id = upgrade_of_rehearsal(request_id) if request_id.endswith("-new") else None
+        return upgrade_id is not None and controller.upgrades.view(stream_id, upgrade_id).outcome != "upgraded"
+    except DeploymentNotFoundError:
+        return True  # it was never begun, or is pruned
+    except (DataError, InvalidRequestError):
+        return False
+
+
+def why_dead(events: Sequence[Event], *, is_whole: bool) -> str:
+    """Why the driver of an attempt that is not current any more died, by the events of that attempt; "" where it ended
+    as it was told to, or never was, or where its end may be among events that cannot be read (not ``is_whole``)."""
+    end = next((event for event in reversed(events) if isinstance(event, TERMINAL_EVENTS)), None)
+    if end is None:
+        was_there = any(isinstance(event, Claimed) for event in events)
+        return "without a last word" if was_there and is_whole else ""
+    if isinstance(end, Failed):
+        return end.sentence
+    if isinstance(end, Fenced):
+        return "it was fenced"
+    by = {event.command.get("requested_by") for event in events if isinstance(event, Accepted)}
+    return "its machine asked the driver to end" if isinstance(end, Stopped) and by == {BY_THE_DRIVER} else ""
+
+
+def failed_queries(events: Sequence[Event]) -> dict[str, str]:
+    """By name, why each query failed that was not started again in the attempt of these events."""
+    found: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, QueryFailed):
+            found[event.query_name] = event.error
+        elif isinstance(event, QueryStarted):
+            found.pop(event.query_name, None)
+    return found
+
 
 STILL_BATCHES = 3.0
 """A query has committed nothing for long only after so many times the duration of its batches."""
@@ -305,3 +413,150 @@ def _beat_at(sight: Sight) -> datetime | None:
     """When the last heartbeat was written, by the driver's clock."""
     beat = None if sight.seen is None else sight.seen.heartbeat
     return None if beat is None else beat.at
+
+
+# What an audience is told of a stream: each alert once when it is raised, and once when it is resolved. Pure.
+
+MAX_TEXT_CHARACTERS = 500
+TELL_AGAIN_AFTER = timedelta(minutes=5)
+"""A message that is owed for so long is told by the next process that looks."""
+MAX_OWED = 100
+"""So many messages are owed of a stream; the oldest of more are given up."""
+_OWN_FAILURES = frozenset({"upgrade_failed", "upgrade_abandoned", "drain_failed", "driver_silent"})
+"""Rules that are evaluated while an upgrade, a drain or a stop is under way, too."""
+_OF_SILENCE = frozenset({*_OWN_FAILURES, "driver_dead", "gave_up"})
+"""Rules that are evaluated of a driver that is silent: what the others look at is unknown then."""
+
+
+@dataclass(frozen=True)
+class AlertChange(View):
+    """An alert that was raised or resolved.
+
+    Attributes:
+        stream_id: "" for an alert about the home.
+        at: when that was seen.
+        owner, labels: of the stream.
+    """
+
+    form: ClassVar[str] = (
+        "message_id kind alert_id=alert.alert_id stream_id deployment_id owner labels rule=alert.rule"
+        " subject=alert.subject text=alert.text raised_at=alert.raised_at at"
+    )
+
+    kind: Literal["raised", "resolved"]
+    stream_id: str
+    deployment_id: str
+    alert: Alert
+    at: datetime
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """One line for people."""
+        what = self.stream_id or "the home"
+        return f"{what}: {self.words}" if self.kind == "raised" else f"{what}: resolved: {self.words}"
+
+    @property
+    def words(self) -> str:
+        """The rule, its text, and the owner of the stream."""
+        owner = f" (owner {self.owner})" if self.owner else ""
+        return f"{self.alert.rule}: {self.alert.text}{owner}"
+
+    @property
+    def message_id(self) -> str:
+        """The same for each repeat of this message, by whichever process."""
+        return f"{self.alert.alert_id}/{self.kind}"
+
+
+def owed_change(status: StreamStatus, owed: Owed) -> AlertChange:
+    """The change that a message is about; the stream is told as it is now."""
+    return AlertChange(
+        owed.kind, status.stream_id, owed.deployment_id, owed.alert, owed.at, status.owner, status.labels
+    )
+
+
+def taken_over(owed: tuple[Owed, ...], by: str, now: datetime) -> tuple[Owed, ...]:
+    """The same messages, with those as its own that this process is to tell.
+
+    A process that still tries to tell one says so from time to time, so that no other one takes it over.
+    """
+
+    def taken(one: Owed) -> Owed:
+        limit = TELL_AGAIN_AFTER / 2 if one.by == by else TELL_AGAIN_AFTER
+        return replace(one, by=by, since=now) if not one.by or now - one.since >= limit else one
+
+    return tuple(map(taken, owed))
+
+
+def evaluate(
+    rules: AlertRules, sight: Sight, told: Told, now: datetime, new_id: Callable[[], str], by: str = ""
+) -> Told:
+    """Compare what is seen of a stream with what was told; what is told and owed afterwards.
+
+    Args:
+        told: to this audience, before.
+        new_id: makes the ids of alerts.
+        by: the process that tells what is new.
+    """
+    deployment_id = sight.status.deployment_id
+    held = {one.key: one for one in conditions(rules, sight, told)}
+    unknown: set[tuple[str, str]] = set()
+    for rule, name, text in growth(rules, sight, told):
+        if text is None:
+            unknown.add((rule, name))
+        elif text:
+            held[rule, name] = Condition(rule, name, text)
+    standing, owed = [], list(taken_over(told.owed, by, now))
+    for alert in told.standing:
+        key = alert.rule, alert.subject
+        if key in held or key in unknown or _is_left(sight, alert):
+            standing.append(alert)
+            held.pop(key, None)
+        else:
+            owed.append(Owed("resolved", alert, deployment_id, now, by, now))
+    for one in held.values():
+        text = shortened(one.text, (), MAX_TEXT_CHARACTERS, in_a_line=True)
+        alert = Alert(new_id(), one.rule, one.subject, now, text)
+        standing.append(alert)
+        owed.append(Owed("raised", alert, deployment_id, now, by, now))
+    return replace(_followed(rules, sight, told), standing=tuple(standing), owed=tuple(owed[-MAX_OWED:]))
+
+
+def _is_left(sight: Sight, alert: Alert) -> bool:
+    """Whether nothing is said of an alert now, since it is not known whether it holds."""
+    if sight.seen is None:
+        return True
+    if alert.rule == "upgrade_failed":
+        return bool(sight.status.upgrade)  # another one is under way: its end says
+    if alert.rule == "driver_dead" and sight.status.state in ("launching", "running") and not is_healthy(sight.seen):
+        return True  # a driver that was started may fail like the one before
+    if alert.rule == "driver_silent" and sight.is_home_just_back and sight.status.state == "silent":
+        return True
+    if sight.status.state == "silent" and alert.rule not in _OF_SILENCE:
+        return True
+    return sight.is_changing and alert.rule not in _OWN_FAILURES
+
+
+def _followed(rules: AlertRules, sight: Sight, told: Told) -> Told:
+    """What the next evaluation compares with."""
+    if sight.seen is None:
+        return told
+    status = sight.status
+    under_way = str(sight.seen.register.upgrade_id) if status.upgrade else ""
+    found = replace(
+        told,
+        deployment_id=status.deployment_id,
+        attempt=status.attempt,
+        upgrade_id=under_way,
+        failed_upgrade_id=next(iter(sight.failed_upgrade), ""),
+    )
+    if sight.is_changing:
+        return replace(found, lag_samples={}, state_samples={})
+    is_same = told.deployment_id == status.deployment_id
+    lag, state = (told.lag_samples, told.state_samples) if is_same else ({}, {})
+    return replace(
+        found,
+        lag_samples=sampled(lag, sight, rules.lag_growing_seconds if rules.has("lag_growing") else None),
+        state_samples=sampled(state, sight, rules.state_growing_seconds if rules.has("state_growing") else None),
+    )

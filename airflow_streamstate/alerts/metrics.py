@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.alerts.alert_watch import AlertWatch, Watched
 from airflow_streamstate.alerts.conditions import Sight, watermark_behind_seconds
-from airflow_streamstate.alerts.watch import AlertWatch, Watched
 from airflow_streamstate.controller.observe.health import beats_of
-from airflow_streamstate.controller.observe.observation import ALIVE, STATE_TABLE
-from airflow_streamstate.controller.observe.restarting import gave_up_of
+from airflow_streamstate.controller.observe.observation import ALIVE, STATE_TABLE, gave_up_of
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.downtimes import Downtime
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.positions import Downtime, QueryBeat
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector

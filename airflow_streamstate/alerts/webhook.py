@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Literal
 
-from airflow_streamstate.alerts.evaluation import AlertChange
+from airflow_streamstate.alerts.conditions import AlertChange
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import InvalidRequestError
 

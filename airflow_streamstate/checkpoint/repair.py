@@ -1,21 +1,113 @@
-"""The state of a log before a start, and its repair (1a.7, Law 12).
-
-``classify`` only reads, for any caller. ``repair_before_start`` is for the attempt that holds the claim, before every
-``start()``, while no query runs on the checkpoint.
-"""
+"""The state of a log before a start, and its repair (1a.7, Law 12)."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from airflow_streamstate.checkpoint.barrier import withdraw
-from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS, BarrierMark
-from airflow_streamstate.checkpoint.log import BarrierEntry, Checkpoint, Position
-from airflow_streamstate.checkpoint.missing_pin import pin_partitions
+from airflow_streamstate.checkpoint.log import (
+    FLUSH_WATERMARK_MS,
+    BarrierEntry,
+    BarrierMark,
+    Checkpoint,
+    Position,
+    delete_with_crc,
+    format_offset_entry,
+    parse_offset_entry,
+    replace_entry,
+)
+from airflow_streamstate.checkpoint.state_files import operator_stores
 from airflow_streamstate.errors import ConflictError, DataError
+from airflow_streamstate.store.transfer import keys_below
+
+# Adds the setting that Spark 4.2 forgets to pin in offset log 2, before a start.
+#
+# Offset log 1 keeps ``spark.sql.shuffle.partitions`` in each entry, so that a query keeps the partitions of its state
+# whatever the session says. Spark 4.2 leaves it out of offset log 2 in the first run of a query (4.3 does not). Then
+# a start over a planned batch dies with ``None.get``, since Spark compares the setting of that entry and of the one
+# before it; and after a change of the setting Spark looks for state in partitions that do not exist. Both are right
+# once the two newest entries have the setting.
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def pin_partitions(checkpoint: Checkpoint, partitions: Callable[[], str]) -> tuple[int, ...]:
+    """Add the setting to the entries of the last committed and of a planned batch where it is missing; twice is once.
+
+    The entries are replaced, not written over: links of their files keep their content.
+
+    Args:
+        checkpoint: of a query that does not run.
+        partitions: the session's setting, for a query that has no state; "" for unknown.
+
+    Returns:
+        The batches whose entries were changed.
+
+    Raises:
+        DataError, UnsupportedCheckpointError: the log cannot be judged.
+        VersionConflictError, OutcomeUnknownError: another process writes this log, or the outcome is unknown.
+    """
+    position = checkpoint.position()
+    ids = [batch_id for batch_id in (position.batch_id, position.planned_id) if batch_id is not None]
+    found = [(batch_id, checkpoint.store.get(checkpoint.offset_key(batch_id))) for batch_id in ids]
+    entries = {
+        batch_id: (stored, parse_offset_entry(stored.body, key=checkpoint.offset_key(batch_id)))
+        for batch_id, stored in found
+        if stored is not None
+    }
+    lacking = [
+        batch_id for batch_id, (_, entry) in entries.items() if entry.version == "v2" and PARTITIONS not in entry.conf
+    ]
+    if not lacking:
+        return ()
+    said = [entry.conf[PARTITIONS] for _, entry in entries.values() if PARTITIONS in entry.conf]
+    value = said[0] if said else _needed(checkpoint, partitions, position.batch_id)
+    if not value:
+        return ()
+    for batch_id in lacking:
+        stored, entry = entries[batch_id]
+        body = format_offset_entry(dataclasses.replace(entry, conf={**entry.conf, PARTITIONS: value}))
+        replace_entry(checkpoint.store, checkpoint.offset_key(batch_id), body, stored.version)
+    return tuple(lacking)
+
+
+def _needed(checkpoint: Checkpoint, partitions: Callable[[], str], batch_id: int | None) -> str:
+    """The setting that the two entries lack; "" where they need none.
+
+    The operators' metadata, written before any state, say how many partitions a query has. Without them, before the
+    first commit, there may be partial state of a batch that was cut: that batch runs in as many partitions as the
+    session asks for, but not in fewer than were written. Those beyond would later be taken for state, and they are
+    state where the sink holds the batch, so that it is not run again.
+    """
+    prefix = checkpoint.key("state/")
+    paths = {key[len(prefix) :] for key in keys_below(checkpoint.store, prefix)}
+    told = _told(checkpoint, batch_id or 0, paths)
+    if told:
+        return str(told)
+    written, asked = _written(paths), partitions()
+    if batch_id is None and not (asked.isdecimal() and written > int(asked)):
+        return ""
+    return str(written) if written else asked
+
+
+def _told(checkpoint: Checkpoint, batch_id: int, paths: set[str]) -> int:
+    """How many partitions the operators' metadata tell of; 0 where there is none that can be read."""
+    with suppress(DataError):  # a snapshot reports it
+        operators = operator_stores(checkpoint, batch_id, paths)
+        return max((operator.noted_partitions for operator in operators), default=0)
+    return 0
+
+
+def _written(paths: set[str]) -> int:
+    """How many partitions hold state; 0 where none does."""
+    parts = [path.split("/") for path in paths]
+    numbers = {int(part[1]) for part in parts if len(part) > 2 and part[0].isdecimal() and part[1].isdecimal()}
+    return max(numbers, default=-1) + 1
 
 
 @dataclass(frozen=True)
@@ -26,7 +118,7 @@ class Clean:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedBatch:
     """Spark planned a batch and did not commit it: every start runs it first, over the same bounds (1a.6)."""
 
     batch_id: int | None
@@ -69,7 +161,7 @@ class DrainCommitted:
     mark: BarrierMark
 
 
-Beneath = Clean | Planned | BarrierOverCommitted | BarrierOverUncommitted | DrainPending
+Beneath = Clean | PlannedBatch | BarrierOverCommitted | BarrierOverUncommitted | DrainPending
 
 
 @dataclass(frozen=True)
@@ -130,7 +222,7 @@ def _classify_own(position: Position, own: tuple[BarrierEntry, ...]) -> Beneath:
     ids = tuple(barrier.batch_id for barrier in own)
     if position.planned_id is not None:
         if not own:
-            return Planned(position.batch_id, position.planned_id)
+            return PlannedBatch(position.batch_id, position.planned_id)
         return BarrierOverUncommitted(position.batch_id, position.planned_id, ids)
     if not own:
         return Clean(position.batch_id)
@@ -194,7 +286,7 @@ def repair_before_start(
         return RepairReport(found, (), (), "nothing", found.batch_id)
     foreign = found.foreign if isinstance(found, Foreign) else ()
     beneath = found.beneath if isinstance(found, Foreign) else found
-    in_the_way = () if isinstance(beneath, Clean | Planned) else beneath.barrier_ids
+    in_the_way = () if isinstance(beneath, Clean | PlannedBatch) else beneath.barrier_ids
     removed = sorted({*in_the_way, *(barrier.batch_id for barrier in foreign)})
     # From the top down: a crash in between leaves no gap, which Spark would take for a damaged log.
     for removed_id in reversed(removed):
@@ -225,7 +317,7 @@ def _sweep(checkpoint: Checkpoint) -> Iterator[str]:
 def _how_to_start(beneath: Beneath, *, stop_pending: bool) -> tuple[Run, int | None]:
     if isinstance(beneath, DrainPending):
         return "once", beneath.drain_id
-    if isinstance(beneath, Planned | BarrierOverUncommitted) and stop_pending:
+    if isinstance(beneath, PlannedBatch | BarrierOverUncommitted) and stop_pending:
         return "once", beneath.planned_id
     return "normal", beneath.batch_id
 
@@ -233,3 +325,87 @@ def _how_to_start(beneath: Beneath, *, stop_pending: bool) -> tuple[Run, int | N
 def _belongs_to(barrier: BarrierEntry, deployment_id: str) -> bool:
     mark = barrier.entry.mark
     return mark is not None and mark.deployment_id == deployment_id
+
+
+# Makes the state schemas of joins accept null in every column, after an empty first batch of ours.
+#
+# Spark 4.2 and older plan an empty batch otherwise than one with input: what a filter such as ``ts is not null`` says
+# of a column is in one plan and not in the other. So the first batch with input would be refused by the schema that
+# the empty one left (``STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE``). A schema that accepts null fits both, and a row of
+# state is the same bytes under either. Spark 4.3 writes such schemas itself.
+
+_SCHEMA = re.compile(r"[0-9]+/0/(left|right)-[A-Za-z]+/_metadata/schema")
+_VERSION = "v2"
+_MOST = 65_535
+"""Java's ``writeUTF`` takes so many bytes, and Spark writes longer texts in chunks."""
+
+
+def accept_nulls(checkpoint: Checkpoint) -> None:
+    """Exchange the schemas of the joins of a checkpoint that is being built, and that no query runs on.
+
+    Raises:
+        DataError: a schema is damaged.
+    """
+    prefix = checkpoint.key("state/")
+    found = [info.key for info in checkpoint.store.list_objects(prefix) if _SCHEMA.fullmatch(info.key[len(prefix) :])]
+    for key in found:
+        stored = checkpoint.store.get(key)
+        if stored is None:
+            continue
+        body = with_nulls(stored.body, key)
+        if body != stored.body:
+            delete_with_crc(checkpoint.store, key)
+            checkpoint.store.put(key, body)
+
+
+def with_nulls(body: bytes, key: str) -> bytes:
+    """The content of a schema file, with every column nullable; as it is where its version is another than 2.
+
+    Raises:
+        DataError: it is damaged; names the key.
+    """
+    try:
+        version, at = _text(body, 0)
+        if version != _VERSION.encode():
+            return body
+        texts = []
+        for _ in ("key", "value"):
+            count, at = int.from_bytes(body[at : at + 4], "big"), at + 4
+            chunks = []
+            for _ in range(count):
+                chunk, at = _text(body, at)
+                chunks.append(chunk)
+            texts.append(b"".join(chunks))
+    except ValueError as error:
+        raise DataError("the schema of a join's state is damaged", key=key) from error
+    if at != len(body):
+        raise DataError("the schema of a join's state is damaged", key=key)
+    # Within a JSON text a quotation mark is escaped, so these words are never part of a name.
+    nullable = (text.replace(b'"nullable":false', b'"nullable":true') for text in texts)
+    return _framed(version) + b"".join(_in_chunks(text) for text in nullable)
+
+
+def _text(body: bytes, at: int) -> tuple[bytes, int]:
+    end = at + 2 + int.from_bytes(body[at : at + 2], "big")
+    if end > len(body) or at + 2 > len(body):
+        raise ValueError("it is too short")
+    return body[at + 2 : end], end
+
+
+def _in_chunks(text: bytes) -> bytes:
+    chunks = [_framed(chunk) for chunk in _chunks(text)]
+    return len(chunks).to_bytes(4, "big") + b"".join(chunks)
+
+
+def _chunks(text: bytes) -> Iterator[bytes]:
+    while len(text) > _MOST:
+        cut = _MOST
+        while text[cut] & 0xC0 == 0x80:  # in the middle of a character
+            cut -= 1
+        yield text[:cut]
+        text = text[cut:]
+    yield text
+
+
+def _framed(text: bytes) -> bytes:
+    return len(text).to_bytes(2, "big") + text

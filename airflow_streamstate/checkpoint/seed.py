@@ -1,32 +1,44 @@
-"""Seeds: empty state at drained positions, under the same query id, with batch ids that go on (1a.10, Law 9).
-
-``prepare_seed`` lays out a checkpoint whose batch 0 reads nothing. The driver starts the *new* query on it with
-``Trigger.Once`` and a ``noop`` sink, so that Spark creates empty state for every operator of the new plan.
-``finish_seed`` builds the real checkpoint of it: batch 0 renumbered to the drained batch N, with the drained offsets,
-the file source's log, and ``metadata`` last. After a crash anywhere, begin again.
-"""
+"""Seeds: checkpoints with empty, rewritten or skipped state whose batch ids continue (1a.10, Law 9)."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_streamstate.checkpoint.entries import (
+from airflow_streamstate.checkpoint.fork import crc_path, fork, place_files, wipe, wipe_half_built
+from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
+from airflow_streamstate.checkpoint.log import (
     NO_OFFSET,
     SOURCES_NAMED,
+    STATE_IDS,
+    Checkpoint,
     CommitEntry,
     OffsetEntry,
+    Position,
+    crc_key_of,
     format_commit_entry,
     format_offset_entry,
+    parse_commit_entry,
+    parse_offset_entry,
 )
-from airflow_streamstate.checkpoint.fork import crc_path, place_files, wipe, wipe_half_built
-from airflow_streamstate.checkpoint.join_schemas import accept_nulls
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.state_files import unsupported_state_file
-from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError, UnsupportedCheckpointError
+from airflow_streamstate.checkpoint.repair import PARTITIONS, accept_nulls
+from airflow_streamstate.checkpoint.state_files import files_of, unsupported_state_file
+from airflow_streamstate.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    ObjectExistsError,
+    OutcomeUnknownError,
+    UnsupportedCheckpointError,
+)
+from airflow_streamstate.protocol.records import StateRewrite, StateStoreName
+from airflow_streamstate.store.base import Store
+from airflow_streamstate.store.transfer import delete_many, keys_below
 
 PINNED_BY_ALL = (
     "spark.sql.shuffle.partitions",
@@ -241,3 +253,230 @@ def _renumbered(name: str, version: int) -> str | None:
     if number != "1":
         raise DataError("the seed's state has more than one version", file=name)
     return f"{hidden}{version}{unique}.{'zip' if kind == 'zip' else 'snapshot'}{crc}"
+
+
+# Commits a planned batch without reading its rows: the offsets go on, the state stays as it was.
+#
+# On a fork beside the checkpoint an empty batch takes the place of the planned one: with the last offsets, and all
+# times at zero, so that no window closes and no timer is due. So the next version of the state that Spark writes
+# there is the state of before. ``finish_skip`` puts that version into the checkpoint and then, as its last act, the
+# commit. The entry of the planned batch stays, and the next batch begins at its end. Cut off anywhere before the
+# commit, begin again.
+
+_VERSION = re.compile(r"\.?([1-9][0-9]*)(?:_[0-9a-f-]+)?\.(?:zip|changelog|delta|snapshot)(?:\.crc)?")
+
+
+def prepare_skip(building: Checkpoint, checkpoint: Checkpoint, batch_id: int) -> None:
+    """Lay out the fork on which the empty batch runs with ``Trigger.Once`` into no sink; what lay there is wiped.
+
+    Args:
+        building: beside the checkpoint, see ``protocol.layout.building_folder``.
+        checkpoint: of a query that does not run.
+        batch_id: the planned batch.
+
+    Raises:
+        ConflictError: that batch is not planned there.
+        ObjectMissingError, DataError: the checkpoint is damaged.
+    """
+    position, planned = checkpoint.position(), checkpoint.read_offset(batch_id)
+    if planned is None or position.planned_id != batch_id:
+        raise ConflictError(
+            "this batch is not planned, so it cannot be skipped",
+            checkpoint=checkpoint.prefix,
+            batch_id=batch_id,
+            last_committed=position.batch_id,
+            planned=position.planned_id,
+        )
+    wipe(building)
+    lines = (NO_OFFSET,) * len(planned.source_lines)
+    if position.batch_id is not None:
+        last = checkpoint.read_offset(position.batch_id)
+        if last is None:
+            raise DataError("the entry of the last committed batch is gone", key=checkpoint.offset_key(batch_id - 1))
+        lines = last.source_lines
+        start = len(checkpoint.prefix) + 1
+        keys = files_of(checkpoint, Position(position.batch_id))
+        fork(checkpoint.store, {key[start:]: key for key in keys}, building)
+    else:
+        checkpoint.store.link(checkpoint.metadata_key, building.metadata_key)
+    empty = dataclasses.replace(planned, source_lines=lines, batch_watermark_ms=0, batch_timestamp_ms=0)
+    building.store.create(building.offset_key(batch_id), format_offset_entry(empty))
+
+
+def finish_skip(building: Checkpoint, checkpoint: Checkpoint, batch_id: int) -> None:
+    """Put the state of the empty batch into the checkpoint, commit the planned batch, and wipe ``building``.
+
+    Raises:
+        ConflictError: the empty batch is not committed, or another process committed the batch meanwhile.
+        DataError: the planned entry is gone.
+    """
+    commit, planned = building.read_commit(batch_id), checkpoint.read_offset(batch_id)
+    if commit is None or building.position().batch_id != batch_id:
+        raise ConflictError(
+            "the empty batch in the place of the skipped one has not run",
+            checkpoint=building.prefix,
+            batch_id=batch_id,
+            next_step="Resume the deployment: it is run again.",
+        )
+    if planned is None:
+        raise DataError("the entry of the planned batch is gone", key=checkpoint.offset_key(batch_id))
+    _place_state(building, checkpoint, batch_id + 1)
+    # The watermark that the batch was planned with stays: what is due by it comes out with the next batch.
+    body = format_commit_entry(dataclasses.replace(commit, next_batch_watermark_ms=planned.batch_watermark_ms))
+    key = checkpoint.commit_key(batch_id)
+    checkpoint.store.delete(crc_key_of(key))
+    try:
+        checkpoint.store.create(key, body)
+    except (ObjectExistsError, OutcomeUnknownError):
+        there = checkpoint.store.get(key)
+        if there is None or there.body != body:
+            raise
+    wipe(building)
+
+
+def _place_state(building: Checkpoint, checkpoint: Checkpoint, version: int) -> None:
+    """Put the fork's state at this version in place of what a failed run of the batch left of it."""
+    prefix = checkpoint.key("state/")
+    there = {key[len(prefix) :] for key in keys_below(checkpoint.store, prefix)}
+    stale = {path for path in there if _is_of(path, version)}
+    delete_many(checkpoint.store, [prefix + path for path in sorted(stale)])
+    source = building.key("state/")
+    made = {key[len(source) :]: key for key in keys_below(building.store, source)}
+    new = {f"state/{path}": key for path, key in made.items() if path not in there or path in stale}
+    place_files(checkpoint.store, {path: key for path, key in new.items() if not _is_temporary(path)}, checkpoint)
+
+
+def _is_of(path: str, version: int) -> bool:
+    match = _VERSION.fullmatch(path.rpartition("/")[2])
+    return match is not None and int(match[1]) == version
+
+
+def _is_temporary(path: str) -> bool:
+    return path.endswith((".tmp", ".tmp.crc"))
+
+
+# The checkpoint of a snapshot whose state is written anew under the same batch id.
+#
+# The logs stay word for word, except for the settings that Spark pins in them; the state comes from a checkpoint
+# whose batch 0 the new version has run, and into which the old state was then written
+# (``driver.spark.state_rewriting``).
+
+_PROVIDERS: Mapping[StateStoreName, str] = {"rocksdb": ROCKSDB_PROVIDER}
+StateIds = Mapping[str, list[list[str]]]
+"""By operator: of each partition, the unique id of each of its stores (state checkpoint format 2)."""
+
+
+def pins_of(rewrite: StateRewrite) -> dict[str, str]:
+    """The settings that a rewrite changes among those that Spark pins in the offset log."""
+    pins: dict[str, str] = {}
+    if rewrite.partitions is not None:
+        pins[PARTITIONS] = str(rewrite.partitions)
+    if rewrite.state_store is not None:
+        pins[PROVIDER] = _PROVIDERS[rewrite.state_store]
+    return pins
+
+
+def refuse_store(query_name: str, provider: str) -> None:
+    """Refuse to write state anew into another store than RocksDB, which Spark cannot do.
+
+    Args:
+        provider: the class of the store.
+
+    Raises:
+        InvalidRequestError: it is another one.
+    """
+    if provider == ROCKSDB_PROVIDER:
+        return
+    raise InvalidRequestError(
+        "Spark writes state anew into RocksDB alone, and this state is in another store",
+        query_name=query_name,
+        state_store=provider.rpartition(".")[2],
+        next_step="Move it to RocksDB in the same step (--state-store rocksdb); or drain, and seed it.",
+    )
+
+
+def committed_files(files: Mapping[str, str], batch_id: int) -> dict[str, str]:
+    """The files (path -> key) without what belongs to a batch above this one."""
+    return {path: key for path, key in files.items() if not _is_above(path, batch_id)}
+
+
+def _is_above(path: str, batch_id: int) -> bool:
+    folder, _, name = path.partition("/")
+    number = name.removeprefix(".").removesuffix(".crc")
+    return folder in ("offsets", "commits") and number.isdigit() and int(number) > batch_id
+
+
+def rewritten_entries(
+    store: Store,
+    files: Mapping[str, str],
+    conf: Mapping[str, str],
+    batch_id: int | None,
+    state_ids: StateIds | None,
+    instead: Mapping[str, bytes] | None = None,
+) -> dict[str, bytes]:
+    """The entries of the log that differ in the new checkpoint: path -> content.
+
+    Args:
+        conf: the pinned settings that change: in every entry, since Spark compares those of the last two.
+        batch_id: the last committed batch; None for none.
+        state_ids: of its state; None for state in checkpoint format 1.
+        instead: entries that differ from the files already.
+
+    Raises:
+        DataError: an entry is missing or damaged.
+    """
+    changed = dict(instead or {})
+    for path, key in files.items():
+        folder, _, name = path.partition("/")
+        if folder != "offsets" or not name.isdigit():
+            continue
+        entry = parse_offset_entry(changed[path] if path in changed else _need(store, key), key=key)
+        changed[path] = format_offset_entry(dataclasses.replace(entry, conf={**entry.conf, **conf}))
+    path = f"commits/{batch_id}"
+    if path in files:
+        commit = parse_commit_entry(_need(store, files[path]), key=files[path])
+        if commit.has_state_ids or state_ids is not None:
+            extra = {name: value for name, value in commit.extra.items() if name != STATE_IDS}
+            if state_ids is not None:
+                extra[STATE_IDS] = dict(state_ids)
+            version = "v1" if state_ids is None else "v2"
+            changed[path] = format_commit_entry(dataclasses.replace(commit, extra=extra, version=version))
+    return changed
+
+
+def _need(store: Store, key: str) -> bytes:
+    stored = store.get(key)
+    if stored is None:
+        raise DataError("an entry of the snapshot's log is missing", key=key)
+    return stored.body
+
+
+def keys_written(checkpoint: Checkpoint) -> dict[int, int]:
+    """By operator, the keys in RocksDB's whole versions in a checkpoint, over all its stores; operators in which a
+    version does not tell are left out."""
+    prefix = checkpoint.key("state/")
+    found: dict[int, int] = {}
+    unknown: set[int] = set()
+    for info in checkpoint.store.list_objects(prefix):
+        operator, _, rest = info.key[len(prefix) :].partition("/")
+        if not operator.isdigit() or not rest.endswith(".zip"):
+            continue
+        count = _keys_in(_need(checkpoint.store, info.key))
+        if count is None:
+            unknown.add(int(operator))
+        else:
+            found[int(operator)] = found.get(int(operator), 0) + count
+    return {operator: count for operator, count in found.items() if operator not in unknown}
+
+
+def _keys_in(body: bytes) -> int | None:
+    """The number of keys that a version of RocksDB's state tells of, with Spark's own of timers and times to live; None
+    where it tells none."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as version:
+            told = json.loads(version.read("metadata").partition(b"\n")[2])
+        counts: tuple[object, object] = (told["numKeys"], told.get("numInternalKeys", 0))
+    except (zipfile.BadZipFile, KeyError, ValueError, AttributeError, TypeError):
+        return None
+    known = [count for count in counts if isinstance(count, int) and count >= 0]
+    return sum(known) if len(known) == len(counts) else None

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_streamstate.cli.exits import DONE, status_of_applied, status_of_findings
 from airflow_streamstate.cli.naming import allow_request
-from airflow_streamstate.cli.options import Verb, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Verb, option, pass_session, stream_argument, term_options, terms_given
 from airflow_streamstate.cli.render import plain_table, shown
-from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.term_options import term_options, terms_given
+from airflow_streamstate.cli.session import DONE, ShellSession, status_of_applied, status_of_findings
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.terms.order import CompareTerms, FileTerms, WaveTerms
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_streamstate.declarations.applying import Applied
-    from airflow_streamstate.declarations.comparing import StreamDifference
-    from airflow_streamstate.declarations.reading import DeclaredStream
+    from airflow_streamstate.declarations.apply import Applied
+    from airflow_streamstate.declarations.diff import StreamDifference
+    from airflow_streamstate.declarations.reader import DeclaredStream
 
 _COLOURS = {"new": "green", "changed": "yellow", "refused": "red", "not declared": "yellow"}
 _RESULTS = {"done": "green", "refused": "red", "failed": "red", "not begun": "yellow"}
@@ -43,8 +41,8 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
 
     A PATH is a file, or a folder with files that end with .yaml, .yml or .json, those of its folders included.
     """
-    from airflow_streamstate.declarations.checking import checked
-    from airflow_streamstate.declarations.reading import read_streams
+    from airflow_streamstate.declarations.diff import checked
+    from airflow_streamstate.declarations.reader import read_streams
 
     if shows_schema:
         click.echo(json.dumps(schema(), indent=2))
@@ -72,7 +70,7 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a file."""
-    from airflow_streamstate.declarations.model import StreamDeclaration
+    from airflow_streamstate.declarations.stream_file import StreamDeclaration
 
     found = StreamDeclaration.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "Stream"}
@@ -89,8 +87,8 @@ def diff(session: ShellSession, /, paths: tuple[Path, ...], **given: Any) -> int
     Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status
     1 if a stream could not be made as its file says.
     """
-    from airflow_streamstate.declarations.comparing import compare_all
-    from airflow_streamstate.declarations.reading import are_folders, read_streams
+    from airflow_streamstate.declarations.diff import compare_all
+    from airflow_streamstate.declarations.reader import are_folders, read_streams
 
     terms = terms_given(CompareTerms, given)
     declared = read_streams(paths, terms_given(FileTerms, given).root).need_all()
@@ -145,8 +143,8 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     waits for what is under way, a second one leaves. Exit status 1 if a stream is not as declared then, 4 if all of
     those were refused.
     """
-    from airflow_streamstate.declarations.applying import Applying, ApplyTerms, wait_for
-    from airflow_streamstate.declarations.reading import need_folders, read_streams
+    from airflow_streamstate.declarations.apply import Applying, ApplyTerms, wait_for
+    from airflow_streamstate.declarations.reader import need_folders, read_streams
 
     if given["prune"]:
         need_folders(paths)
@@ -175,7 +173,7 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
 
 def _allow(session: ShellSession, declared: Sequence[DeclaredStream]) -> None:
     """Allow what the files name that a person gives to this command."""
-    from airflow_streamstate.declarations.versions import deploy_request
+    from airflow_streamstate.declarations.reader import deploy_request
 
     for one in declared:
         with suppress(InvalidRequestError):  # a stream that is refused holds back no other
@@ -183,7 +181,7 @@ def _allow(session: ShellSession, declared: Sequence[DeclaredStream]) -> None:
 
 
 def _compared(path: Path) -> dict[str, StreamDifference]:
-    from airflow_streamstate.declarations.comparing import StreamDifference
+    from airflow_streamstate.declarations.diff import StreamDifference
 
     try:
         streams = json.loads(path.read_bytes())["streams"]
@@ -217,7 +215,7 @@ def export(session: ShellSession, /, stream_id: str, folder: Path) -> None:
 
     Applied again, it changes nothing. Values that are secrets in the home are left out, and named.
     """
-    from airflow_streamstate.declarations.exporting import export_stream
+    from airflow_streamstate.declarations.export import export_stream
 
     path, notes = export_stream(session.controller(), stream_id, folder)
 

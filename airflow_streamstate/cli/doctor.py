@@ -1,4 +1,4 @@
-"""``home doctor``: checks this machine and the home, and says how to mend them."""
+"""``home doctor`` checks this machine and the home; ``home sign`` signs the records of a home."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,19 +21,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_streamstate.cli import render
-from airflow_streamstate.cli.changes import launcher_of
-from airflow_streamstate.cli.exits import status_of_findings
-from airflow_streamstate.cli.options import Verb, option, pass_session
-from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.term_options import term_options
-from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.cli.options import Verb, option, pass_session, term_options
+from airflow_streamstate.cli.session import ShellSession, status_of_findings
+from airflow_streamstate.cli.start import launcher_of
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.protocol.signing import SIGNING_KEY_VARIABLE
+from airflow_streamstate.protocol.forms import selected
+from airflow_streamstate.protocol.signing import SIGNING_KEY_VARIABLE, SigningKeys
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 
 if TYPE_CHECKING:
+    from airflow_streamstate.control.signatures import SignedRecord
     from airflow_streamstate.controller.home import Home
+
 
 ASK_SECONDS = 30
 _ASK = """
@@ -136,8 +138,8 @@ def doctor(session: ShellSession, /, master: str | None, **given: Any) -> int:
 
 def machine_checks() -> Iterator[Check]:
     """Java, pyspark, pyspark-client, protobuf, grpcio, spark-submit."""
-    from airflow_streamstate.launch.known_bad import installed_names
     from airflow_streamstate.launch.spark_home import home_of, own_spark_submit, version_of
+    from airflow_streamstate.launch.submit_options import installed_names
 
     yield java_check()
     yield from pyspark_checks()
@@ -156,7 +158,7 @@ def machine_checks() -> Iterator[Check]:
 
 def known_bad_check(name: str, brought: Iterable[str], spark_version: str) -> Check:
     """Whether a release among these Maven coordinates and jars is known to fail with this Spark ("": unknown)."""
-    from airflow_streamstate.launch.known_bad import known_bad_among
+    from airflow_streamstate.launch.submit_options import known_bad_among
 
     found = known_bad_among(brought, spark_version)
     what = "; ".join(f"{one.known.component} {one.release} ({one.name}): {one.known.symptom}" for one in found)
@@ -171,8 +173,8 @@ def _conf_folder() -> Path | None:
 
 def _stream_checks(home: Home) -> Iterator[Check]:
     """The streams that watchers gave up, and the current deployments whose packages or jars are known to fail."""
-    from airflow_streamstate.launch.known_bad import brought_names
-    from airflow_streamstate.plan.recorded import recorded_plans
+    from airflow_streamstate.launch.submit_options import brought_names
+    from airflow_streamstate.plan.record import recorded_plans
 
     for stream_id in home.stream_ids() if home.is_there() else ():
         with contextlib.suppress(StreamStateError):  # `status` and `list` report it
@@ -249,8 +251,7 @@ def stateful_checks(spark_home: Path | None) -> Iterator[Check]:
 
 def connector_check() -> Check:
     """The connector with which a launch lets Spark reach checkpoints on S3."""
-    from airflow_streamstate.launch.packages import connector_for
-    from airflow_streamstate.launch.spark_home import home_of, own_spark_submit
+    from airflow_streamstate.launch.spark_home import connector_for, home_of, own_spark_submit
 
     try:
         connector = connector_for(home_of(own_spark_submit(os.environ), os.environ), {})
@@ -327,7 +328,12 @@ def _code_version() -> str | None:
 
 
 def _master_checks(session: ShellSession, master: str | None) -> Iterator[Check]:
-    from airflow_streamstate.launch.master import addresses_of, check_master, check_master_answers, own_disk_note
+    from airflow_streamstate.launch.submit_options import (
+        addresses_of,
+        check_master,
+        check_master_answers,
+        own_disk_note,
+    )
     from airflow_streamstate.store.local import LocalStore
 
     if master is None:
@@ -403,3 +409,114 @@ def _home_checks(session: ShellSession) -> Iterator[Check]:
 def _fact(error: StreamStateError) -> str:
     """The error without its next step."""
     return str(error).removesuffix(error.next_step).strip()
+
+
+# ``home sign``: sign the records of a home that a person has looked at.
+
+_OF_ROTATION = "rotation"
+
+
+@click.command(cls=Verb)
+@option(
+    "--yes",
+    "consent",
+    is_flag=False,
+    flag_value=_OF_ROTATION,
+    metavar="DIGEST",
+    help="Sign the list that the same command without --yes has shown with this digest. --rotate needs no digest.",
+)
+@option(
+    "--rotate",
+    is_flag=True,
+    help="Only what has a valid signature of another accepted key. After a rotation, before the old key is removed.",
+)
+@pass_session
+def sign(session: ShellSession, consent: str | None, rotate: bool) -> int:
+    """Show the records of the home that its signing key has not signed, and sign exactly these with --yes.
+
+    The key is that of STREAMSTATE_SIGNING_KEY (inside Airflow: of the connection). Each record is shown with all of
+    its fields, then one digest of the list, and the command that signs it. Where another record was written in
+    between, nothing is signed. At a terminal the command asks. Sign only what you know: whoever wrote it will be
+    believed. Of what drivers write only the modules are signed that a script loaded while it ran.
+
+    Exit status 4 where the digest is another one.
+    """
+    from airflow_streamstate.control.signatures import Signatures
+
+    home = session.home()
+    keys = home.config.keys
+    if keys is None:
+        raise InvalidRequestError(
+            "there is no signing key to sign with",
+            next_step="Set STREAMSTATE_SIGNING_KEY; `openssl rand -hex 32` makes a key.",
+        )
+    home.presence.need()
+    signatures = Signatures(home.guarded, keys)
+    wanted = ("older key",) if rotate else ("older key", "refused", "unreadable")
+    records = [record for record in signatures.records() if record.state in wanted]
+    if consent is None:
+        _show(session, keys, records, rotate=rotate)
+        if not records or not _asks(session) or not click.confirm("Sign them?", err=True):
+            return status_of_findings(is_well=True)
+    else:
+        _check_consent(session, consent, records, keys, rotate=rotate)
+    rows = [_row(record, _done(record, is_signed=signatures.sign(record))) for record in records]
+    signed = sum(row["done"] == "signed" for row in rows)
+    answer = {"key_id": keys.key_id, "is_dry": False, "signed": signed, "records": rows}
+    session.emit(answer, lambda console: render.signatures(console, answer, rows))
+    return status_of_findings(is_well=signed == len(rows))
+
+
+def _show(session: ShellSession, keys: SigningKeys, records: Sequence[SignedRecord], *, rotate: bool) -> None:
+    from airflow_streamstate.control.signatures import digest_of
+
+    rows = [_row(record, "") for record in records]
+    digest = digest_of(records, keys)
+    command = ["streamstate", "home", "sign", "--home", str(session.home_uri), *(["--rotate"] if rotate else [])]
+    answer = {
+        "key_id": keys.key_id,
+        "is_dry": True,
+        "signed": 0,
+        "digest": digest,
+        "next_command": shlex.join([*command, "--yes", digest]) if rows else "",
+        "records": rows,
+    }
+    session.emit(answer, lambda console: render.signatures(console, answer, rows))
+
+
+def _check_consent(
+    session: ShellSession, consent: str, records: Sequence[SignedRecord], keys: SigningKeys, *, rotate: bool
+) -> None:
+    """Raise ConflictError, InvalidRequestError where a person has not agreed to sign exactly these records."""
+    from airflow_streamstate.control.signatures import digest_of
+
+    again = shlex.join(["streamstate", "home", "sign", "--home", str(session.home_uri)])
+    if consent == _OF_ROTATION:
+        if rotate:
+            return  # each of them has a valid signature
+        raise InvalidRequestError(
+            "--yes needs the digest of the list that it signs",
+            next_step=f"`{again}` shows the records, and the whole command.",
+        )
+    if consent != digest_of(records, keys):
+        raise ConflictError(
+            "these are not the records that were shown: nothing is signed",
+            asked=consent,
+            digest=digest_of(records, keys),
+            records=len(records),
+            next_step=f"Look again: `{again}`. Something was written since; stop what writes, if it was no attacker.",
+        )
+
+
+def _asks(session: ShellSession) -> bool:
+    return not session.as_json and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _done(record: SignedRecord, *, is_signed: bool) -> str:
+    if is_signed:
+        return "signed"
+    return "" if record.state == "unreadable" else "changed since"
+
+
+def _row(record: SignedRecord, done: str) -> dict[str, object]:
+    return selected(record, "key kind state reason sha256 record=fields") | {"done": done}

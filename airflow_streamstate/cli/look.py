@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_streamstate.cli import render
-from airflow_streamstate.cli.exits import status_of_findings, status_of_states
-from airflow_streamstate.cli.options import Verb, option, pass_session, stream_argument
+from airflow_streamstate.cli.options import Verb, option, pass_session, stream_argument, term_options
 from airflow_streamstate.cli.render import Row, plain_table, short, shown
-from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.term_options import term_options
-from airflow_streamstate.connectors.moving import describe
+from airflow_streamstate.cli.session import ShellSession, status_of_findings, status_of_states
+from airflow_streamstate.connectors.moves import describe
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.ownership import Ownership, check_label
+from airflow_streamstate.protocol.policies import Ownership, check_label
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.redaction import printable
 from airflow_streamstate.protocol.terms.order import DeploymentChoice
@@ -103,7 +101,7 @@ def status(session: ShellSession, /, stream_id: str, deployment_id: str | None) 
 
     Exit status 1 if it is degraded, failed, lost or silent.
     """
-    from airflow_streamstate.controller.observe.full_disks import full_disks
+    from airflow_streamstate.controller.observe.observer import full_disks
 
     result = session.controller().status(stream_id, deployment_id).to_json()
     result["full_disks"] = full_disks(session.home())
@@ -226,7 +224,7 @@ def audit(session: ShellSession, /, stream_id: str, since: str | None) -> int:
     read) and overlap (input that two deployments read), and each period in which nothing ran. Exit status 1 if the
     chain is broken or unreadable.
     """
-    from airflow_streamstate.controller.lineage.lineage import lineage_of
+    from airflow_streamstate.controller.observe.lineage import lineage_of
 
     result = lineage_of(session.home(), stream_id, since).to_json()
     session.emit(result, lambda console: render.lineage(console, result))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_streamstate.cli.exits import FAILED, USAGE, exit_status_of
 from airflow_streamstate.cli.options import runs_script, show_version
-from airflow_streamstate.cli.session import ShellSession
+from airflow_streamstate.cli.session import FAILED, USAGE, ShellSession, exit_status_of
 from airflow_streamstate.cli.verbs import ORDERED, SECTIONS, Verbs, entry_of, flags_of
 from airflow_streamstate.errors import (
     DeadlineExceededError,
@@ -64,7 +63,7 @@ def name_options(error: InvalidRequestError, verb: str) -> None:
 def name_full_disks(error: StreamStateError, open_home: Callable[[], Home]) -> None:
     """Add the full disks of the home to the next step of a failed wait or job, if there are any."""
     from airflow_streamstate.cli.render import full_disk_words
-    from airflow_streamstate.controller.observe.full_disks import full_disks
+    from airflow_streamstate.controller.observe.observer import full_disks
 
     with suppress(StreamStateError):
         folders = full_disks(open_home())

@@ -7,13 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_streamstate.cli.answer import Answer, Printer, facts_within
-from airflow_streamstate.cli.exits import NOT_WELL
-from airflow_streamstate.connectors.moving import describe
-from airflow_streamstate.protocol.causes import cause_of, cause_of_failure, without_query_report
+from airflow_streamstate.cli.session import NOT_WELL, Answer, Printer, facts_within
+from airflow_streamstate.connectors.moves import describe
+from airflow_streamstate.protocol.policies import RetentionPolicy
 from airflow_streamstate.protocol.positions import SourceMove
-from airflow_streamstate.protocol.redaction import printable
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.redaction import cause_of, cause_of_failure, printable, without_query_report
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,18 +1,23 @@
-"""``replay``: run recorded batches again, into files."""
+"""``replay``: run recorded batches again, into files, with debuggers."""
 
 from __future__ import annotations
 
+import os
+import select
+import shutil
+import socket
+import sys
+import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_streamstate.cli.answer import Answer
-from airflow_streamstate.cli.changes import literal_secrets_option, version_given
-from airflow_streamstate.cli.debugger import TerminalDebugger
-from airflow_streamstate.cli.exits import status_of_replay
 from airflow_streamstate.cli.naming import allow_change, allow_here
 from airflow_streamstate.cli.options import (
     Verb,
@@ -21,22 +26,106 @@ from airflow_streamstate.cli.options import (
     option,
     pass_session,
     stream_argument,
+    term_options,
 )
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
-from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.term_options import term_options
+from airflow_streamstate.cli.session import Answer, ShellSession, status_of_replay
+from airflow_streamstate.cli.start import literal_secrets_option, version_given
 from airflow_streamstate.protocol.scratch import REPLAY_SECONDS, ReplayedBatch
-from airflow_streamstate.protocol.terms.order import DeploymentChoice
-from airflow_streamstate.protocol.terms.reading import LOCAL_MASTER
-from airflow_streamstate.protocol.terms.upgrade import MOST_BATCHES
+from airflow_streamstate.protocol.terms.order import LOCAL_MASTER, MOST_BATCHES, DeploymentChoice
 from airflow_streamstate.protocol.terms.version import Version
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_streamstate.controller.scratch.replay import ReplayRequest, ReplayView, Watched
+    from airflow_streamstate.controller.scratch.replays import ReplayRequest, ReplayView, Watched
     from airflow_streamstate.controller.scratch.run import Report
     from airflow_streamstate.plan.replay_report import ReplayedVersions, ReplayReport
+
+
+# Lends the terminal to debuggers of a replay's processes, which connect over a Unix socket, one after the other.
+
+_BYTES = 65_536
+_POLL_SECONDS = 0.2
+_TERMINAL = "/dev/tty"
+_AT_ONCE = 64  # more tasks than a machine has cores
+
+
+class TerminalDebugger:
+    """A socket in a folder of this user alone, there for as long as the context is open.
+
+    Raises:
+        click.UsageError: there is no terminal.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY) if sys.stdin.isatty() else -1
+        except OSError:
+            self._terminal = -1
+        if self._terminal < 0:
+            raise click.UsageError("--pdb opens a debugger on the terminal, and this is none: leave it out.")
+        self._is_over = threading.Event()
+
+    def __enter__(self) -> str:
+        """The path of the socket.
+
+        Raises:
+            click.UsageError: none can be made among the temporary files.
+        """
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._folder = ""
+        try:
+            self._folder = tempfile.mkdtemp(prefix="streamstate-pdb-")
+            path = str(Path(self._folder) / "pdb")
+            self._listener.bind(path)
+            self._listener.listen(_AT_ONCE)
+        except OSError as error:
+            self._clean_up()
+            raise click.UsageError(
+                f"--pdb needs a Unix socket among the temporary files, and none can be made in {tempfile.gettempdir()} "
+                f"({error}): name a folder with a short path in TMPDIR."
+            ) from None
+        self._thread = threading.Thread(target=self._serve, name="streamstate-pdb", daemon=True)
+        self._thread.start()
+        return path
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        self._listener.close()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._terminal)
+
+    def _serve(self) -> None:
+        while not self._is_over.is_set():
+            if select.select([self._listener], [], [], _POLL_SECONDS)[0]:
+                connection, _ = self._listener.accept()
+                with connection, suppress(OSError):  # its process has ended
+                    self._relay(connection)
+
+    def _relay(self, connection: socket.socket) -> None:
+        """Until the other side closes."""
+        while not self._is_over.is_set():
+            ready = select.select([connection.fileno(), self._terminal], [], [], _POLL_SECONDS)[0]
+            if connection.fileno() in ready:
+                said = connection.recv(_BYTES)
+                if not said:
+                    return
+                os.write(self._terminal, said)
+            elif self._terminal in ready:
+                typed = os.read(self._terminal, _BYTES)
+                if typed:
+                    connection.sendall(typed)
+                else:
+                    connection.shutdown(socket.SHUT_WR)  # Ctrl-D, by which pdb quits
+
 
 DEBUGGED_SECONDS = 86_400.0
 _COLOURS = {"done": "green", "refused": "red", "failed": "red", "deadline": "red"}
@@ -249,7 +338,7 @@ def replay(
     rows of a batch are gone or the script does not fit.
     """
     from airflow_streamstate.controller.request.requests import change_request
-    from airflow_streamstate.controller.scratch.replay import ReplayRequest
+    from airflow_streamstate.controller.scratch.replays import ReplayRequest
 
     if batch_id is not None and is_given("last"):
         raise click.UsageError("--batch names one batch, and --last the newest ones: leave out one of them.")
@@ -292,7 +381,7 @@ def _begin_and_run(
         _, report = replays.run(request, watched)
         session.emit(report.to_json(), lambda console: print_replay(console, report, verbose=session.is_verbose))
         return status_of_replay(report.outcome)
-    from airflow_streamstate.controller.scratch.replay import ReplayPair
+    from airflow_streamstate.controller.scratch.replays import ReplayPair
 
     for_both = replace(change, patch=change.patch.but(application=None, arguments=None, py_files=None, files=None))
     both = replays.run_both(ReplayPair(request, for_both), watched)

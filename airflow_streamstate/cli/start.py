@@ -1,31 +1,125 @@
-"""``deploy`` and ``resume``: the verbs that start a driver."""
+"""``deploy``, ``resume`` and ``adopt``: the verbs that start a stream or a driver."""
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from airflow_streamstate.cli import render
-from airflow_streamstate.cli.changes import deploy_request, literal_secrets_option
-from airflow_streamstate.cli.naming import allow_request, allow_stores
-from airflow_streamstate.cli.options import Ordering, OrderVerb, is_given, option, pass_session, stream_argument
+from airflow_streamstate.cli.naming import allow_checkpoints, allow_request, allow_stores
+from airflow_streamstate.cli.options import (
+    Ordering,
+    OrderVerb,
+    deadline_option,
+    is_given,
+    option,
+    options,
+    pass_session,
+    stream_argument,
+    term_options,
+    terms_given,
+    values_given,
+)
 from airflow_streamstate.cli.session import Report, ShellSession
-from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
 from airflow_streamstate.protocol.events import Noted
-from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.policies import RestartPolicy
+from airflow_streamstate.protocol.records import ADOPT_SECONDS, StateRewrite
+from airflow_streamstate.protocol.settings import default_settings
+from airflow_streamstate.protocol.terms.declaration import terms_of
 from airflow_streamstate.protocol.terms.order import FileTerms
-from airflow_streamstate.protocol.terms.start import StartTerms
-from airflow_streamstate.protocol.terms.stream import StreamTerms
-from airflow_streamstate.protocol.terms.version import Version
+from airflow_streamstate.protocol.terms.version import (
+    HandoverTerms,
+    LauncherChoice,
+    LiteralSecretTerms,
+    StartTerms,
+    StreamTerms,
+    Version,
+)
 
 if TYPE_CHECKING:
     from airflow_streamstate.controller.client import Controller
     from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
-    from airflow_streamstate.controller.request.requests import DeployRequest
-    from airflow_streamstate.declarations.reading import DeclaredStream
+    from airflow_streamstate.controller.request.requests import ChangeRequest, DeployRequest
+    from airflow_streamstate.declarations.reader import DeclaredStream
+
+
+# The options of a version, and what is asked for by them: of the verbs that start a stream, and that change it.
+
+literal_secrets_option = term_options(LiteralSecretTerms)
+_OF_A_CHANGE = (Version, HandoverTerms, StateRewrite)
+change_options = options(
+    term_options(Version, "change", stays=True),
+    literal_secrets_option,
+    term_options(HandoverTerms, "change", stays=True),
+    term_options(StateRewrite, stays=True),
+)
+"""Of the verbs that change what a stream runs."""
+
+
+def names_anything(given: Mapping[str, Any]) -> bool:
+    """Whether any of the ``change_options`` is given; a label alone changes nothing that runs."""
+    labels = {one.name for one in terms_of(Version) if one.declared.changes == "label"}
+    return any(values_given(cls, given).keys() - labels for cls in _OF_A_CHANGE)
+
+
+def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> ChangeRequest:
+    """The request; omitted options leave the stream as it is. Raises InvalidRequestError for an invalid one."""
+    from airflow_streamstate.controller.request.requests import change_request
+
+    return change_request(
+        stream_id,
+        reason=ordering.reason,
+        **version_given(given),
+        **values_given(HandoverTerms, given),
+        **values_given(StateRewrite, given),
+    )
+
+
+def deploy_request(
+    session: ShellSession, stream_id: str, ordering: Ordering, given: Mapping[str, Any]
+) -> DeployRequest:
+    """The request of the options of a version, of how it starts, and of its stream. Raises as ``change_of``."""
+    from airflow_streamstate.controller.request.requests import deploy_request as request_to_deploy
+
+    version = version_given(given)
+    if "settings" in version:
+        version["settings"] = replace(default_settings(session.home().home.uri), **version["settings"])
+    mirrors = session.controller().mirrors
+    for uri in version.get("mirrors", ()):
+        mirrors.open(uri)  # refuses the home itself
+    return request_to_deploy(
+        stream_id,
+        **ordering.facts,
+        **version,
+        **values_given(StartTerms, given),
+        **values_given(StreamTerms, given),
+    )
+
+
+def version_given(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given of a version, as ``read_patch`` takes it; of its settings only those that are given."""
+    found = {**values_given(Version, given), **values_given(LiteralSecretTerms, given)}
+    if "launcher" in found:
+        found["launcher"] = launcher_of(given)
+    return found
+
+
+def launcher_of(given: Mapping[str, Any]) -> LauncherChoice | None:
+    """The launcher of ``--launcher`` and its options; None where neither is given.
+
+    Without a name the options are those of the launcher that the stream has.
+    """
+    values = values_given(LauncherChoice, given)
+    return LauncherChoice(**{"name": "", **values}) if values else None
+
 
 HEALTHY = "each query has committed a batch, or has found no input"
 max_lag_option = option(
@@ -69,7 +163,7 @@ def deploy(
 
     In --conf, --env and arguments env://NAME stands for a secret of this shell's environment, looked up at each launch.
     """
-    from airflow_streamstate.declarations.reading import need_stream
+    from airflow_streamstate.declarations.reader import need_stream
 
     root = terms_given(FileTerms, given).root
     if spec_path is not None:
@@ -121,7 +215,7 @@ def _declared_request(
     session: ShellSession, stream_id: str, declared: DeclaredStream, ordering: Ordering
 ) -> DeployRequest:
     """The request of a stream's file; beside it only the order, the wait and consents may be given."""
-    from airflow_streamstate.declarations.versions import deploy_request as declared_request
+    from airflow_streamstate.declarations.reader import deploy_request as declared_request
 
     context = click.get_current_context()
     consents: dict[str, Any] = {}
@@ -183,3 +277,97 @@ def _waited(
     if max_lag is not None:
         condition = replace(condition, wanted="caught_up", max_lag=max_lag)
     return controller.wait(condition, seconds, report).status
+
+
+# ``adopt``: continue a query that ran without streamstate, as a stream.
+
+
+@click.command(cls=OrderVerb, waits_until=HEALTHY)
+@stream_argument
+@option(
+    "--checkpoint",
+    "foreign",
+    multiple=True,
+    metavar="[NAME=]URI",
+    help="The query's checkpoint. NAME of the query in the script, by default the folder's name. Repeatable.",
+)
+@term_options(Version, "adopt")
+@literal_secrets_option
+@option("--stopped", "is_stopped", is_flag=True, help="State that nothing runs on these checkpoints.")
+@deadline_option(
+    ADOPT_SECONDS, "By when a running query must reach its barrier. An idle one does not; then nothing has changed."
+)
+@option("--give-up", is_flag=True, help="Remove the barriers, so that the query can be started again as it was.")
+@term_options(HandoverTerms, "adopt")
+@pass_session
+def adopt(
+    session: ShellSession,
+    /,
+    stream_id: str,
+    foreign: tuple[str, ...],
+    is_stopped: bool,
+    deadline_seconds: float,
+    give_up: bool,
+    ordering: Ordering,
+    **given: Any,
+) -> None:
+    """Continue a query that ran without streamstate as the new STREAM, with its state, query id and batch ids.
+
+    A running query ends at a barrier after its next batch; its checkpoint is copied, and --app continues from there.
+    The original stays as it was, except for the barrier: Spark refuses to start over it. An idle query does not reach
+    it. After an interruption the same command continues.
+    """
+    from airflow_streamstate.controller.adopt.adoptions import AdoptRequest, read_checkpoints
+
+    if give_up:
+        _give_up(session, session.controller(), stream_id, is_alone=not (foreign or given["application"]))
+        return
+    if not foreign or given["application"] is None:
+        raise click.UsageError(f"Missing option '{'--app' if foreign else '--checkpoint'}'.")
+    request = AdoptRequest(
+        deploy=deploy_request(session, stream_id, ordering, given),
+        checkpoints=read_checkpoints(foreign),
+        is_stopped=is_stopped,
+        deadline_seconds=deadline_seconds,
+    )
+    allow_request(session, request.deploy)
+    allow_checkpoints(session, request.checkpoints.values())
+    controller = session.controller()
+    with session.progress(f"adopting {stream_id}") as report:
+
+        def say(start: DeploymentView) -> None:
+            session.say(lambda console: render.deploying(console, start.to_json()))
+
+        with _ended_in_order():
+            view = controller.adoptions.adopt(request, say, report)
+    wait_and_emit(session, controller, view, ordering)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM and SIGHUP act as Ctrl-C, so that the barrier is taken back first (Law 12).
+
+    Only the first signal counts: an init system sends SIGHUP right after SIGTERM.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, interrupt) for number in ends}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _give_up(session: ShellSession, controller: Controller, stream_id: str, *, is_alone: bool) -> None:
+    if not is_alone:
+        raise click.UsageError("--give-up only takes back what was begun: leave out --checkpoint and --app.")
+    result = controller.adoptions.give_up(stream_id).to_json()
+    session.emit(result, lambda console: render.given_up(console, result))

@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.naming import allow_here
 from airflow_streamstate.cli.options import (
     Verb,
     option,
     pass_session,
     stream_argument,
+    term_options,
+    terms_given,
+    values_given,
 )
 from airflow_streamstate.cli.render import age, plain_table, shown
-from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.term_options import term_options, terms_given, values_given
-from airflow_streamstate.protocol.terms.reading import SHOWN_ROWS, ExportTerms, ReadingTerms
+from airflow_streamstate.cli.session import ShellSession, status_of_findings
+from airflow_streamstate.protocol.terms.order import SHOWN_ROWS, ExportTerms, ReadingTerms
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
+    from airflow_streamstate.controller.scratch.readings import ReadingRequest
 
 Row = Mapping[str, Any]
 _TIMES = {"processing_time": "processing time", "event_time": "event time", "timeout": "a timeout"}
@@ -192,7 +193,7 @@ def export(session: ShellSession, /, stream_id: str, key_text: str | None, limit
 
 
 def _request(stream_id: str, key_text: str | None, limit: int, values: Mapping[str, Any]) -> ReadingRequest:
-    from airflow_streamstate.controller.scratch.reading_request import ReadingRequest, parse_key
+    from airflow_streamstate.controller.scratch.readings import ReadingRequest, parse_key
 
     key = None if key_text is None else parse_key(key_text)
     return ReadingRequest(stream_id=stream_id, key=key, limit=limit, **values)
@@ -223,7 +224,7 @@ def diff(session: ShellSession, /, stream_id: str, changes_since: str, limit: in
 
     Exit status 1 if some of it could not be read.
     """
-    from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
+    from airflow_streamstate.controller.scratch.readings import ReadingRequest
 
     values = values_given(ReadingTerms, given)
     request = ReadingRequest(stream_id=stream_id, changes_since=changes_since, limit=limit, **values)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_streamstate.cli import render
-from airflow_streamstate.cli.exits import status_of_findings
 from airflow_streamstate.cli.options import (
     Seconds,
     Verb,
@@ -20,18 +19,18 @@ from airflow_streamstate.cli.options import (
     option,
     pass_session,
     stream_argument,
+    term_options,
+    values_given,
 )
-from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.cli.term_options import term_options, values_given
+from airflow_streamstate.cli.session import ShellSession, status_of_findings
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.protocol.alerts import alert_values, check_rules
 from airflow_streamstate.protocol.codec import fields_json, format_time
+from airflow_streamstate.protocol.policies import RestartPolicy, alert_values, check_rules
 from airflow_streamstate.protocol.redaction import printable
-from airflow_streamstate.protocol.restarts import RestartPolicy
 
 if TYPE_CHECKING:
-    from airflow_streamstate.alerts.evaluation import AlertChange
-    from airflow_streamstate.alerts.watch import AlertWatch
+    from airflow_streamstate.alerts.alert_watch import AlertWatch
+    from airflow_streamstate.alerts.conditions import AlertChange
     from airflow_streamstate.controller.supervise.watcher import Line
 
 WEBHOOK_VARIABLE = "STREAMSTATE_WEBHOOK"
@@ -41,7 +40,7 @@ WEBHOOK_SECONDS_AT_THE_END = 15.0
 _NOT_WELL = frozenset({"failed", "gave_up", "lost", "silent", "alert", "degraded"})
 
 
-class Ending:
+class WatchEnd:
     """Whether a signal has asked this process to end."""
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class Ending:
         self.is_asked = True
 
     @contextmanager
-    def on_signals(self) -> Iterator[Ending]:
+    def on_signals(self) -> Iterator[WatchEnd]:
         """Within this, SIGINT and SIGTERM only ask: an act that has begun is finished."""
         before = {number: signal.signal(number, self.ask) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -106,7 +105,7 @@ def watch(session: ShellSession, /, once: bool, **asked: Any) -> int:
             click.echo(printable(f"{format_time(line.at)} {name} {line.sight}: {line.text}".replace("\n", " ")))
 
     watcher = session.controller().watcher(say, trusts_clocks=once)
-    with Ending().on_signals() as ending, _alerting(session, say, once=once, **asked) as looks:
+    with WatchEnd().on_signals() as ending, _alerting(session, say, once=once, **asked) as looks:
         if not once:
             watcher.run(lambda: ending.is_asked)
             watcher.finish_prune()
@@ -138,9 +137,8 @@ def _alerting(
     if not (alerts or webhook or metrics_port is not None):
         yield lambda: False
         return
+    from airflow_streamstate.alerts.alert_watch import AlertWatch, Rounds
     from airflow_streamstate.alerts.metrics import MetricsServer
-    from airflow_streamstate.alerts.rounds import Rounds
-    from airflow_streamstate.alerts.watch import AlertWatch
     from airflow_streamstate.alerts.webhook import Webhook, WebhookUrl
     from airflow_streamstate.controller.supervise.watcher import Line
 

@@ -17,13 +17,23 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_without_place
+from airflow_streamstate.connectors.sink import (
+    FoundUndo,
+    HeldBatches,
+    Sink,
+    SinkReach,
+    Skips,
+    UndoOrder,
+    cannot_undo,
+    held_up_to,
+    held_without_place,
+    path_to_undo,
+    write_beside,
+)
 from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, Source, SparkDoor, UnaskedSource
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo, path_to_undo
-from airflow_streamstate.connectors.warming import write_beside
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 from airflow_streamstate.protocol.redaction import redact_uri
-from airflow_streamstate.store.s3a import plain_uri
+from airflow_streamstate.store.options import plain_uri
 
 # The file source. An offset counts listings of a folder; the files that each found are in the source's own log.
 

@@ -22,14 +22,11 @@ from airflow_streamstate.connectors.source import (
     Untold,
 )
 from airflow_streamstate.sources import offsets
-from airflow_streamstate.sources.interface import Part, PartitionedSource, opened_source
-from airflow_streamstate.sources.offsets import PartOffset, SourceOffset
-from airflow_streamstate.sources.registration import registered
-from airflow_streamstate.sources.settings import read_settings
-from airflow_streamstate.sources.spool import ChunkPlace
+from airflow_streamstate.sources.interface import Part, PartitionedSource, opened_source, read_settings, registered
+from airflow_streamstate.sources.offsets import ChunkPlace, PartOffset, SourceOffset
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.s3a import plain_uri
+from airflow_streamstate.store.options import plain_uri
 
 Answer = TypeVar("Answer")
 _EMPTY = SourceOffset("")

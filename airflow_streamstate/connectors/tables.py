@@ -10,7 +10,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach, Skips, held_up_to, held_without_place
+from airflow_streamstate.connectors.sink import (
+    FoundUndo,
+    HeldBatches,
+    Sink,
+    SinkReach,
+    Skips,
+    UndoOrder,
+    cannot_undo,
+    held_up_to,
+    held_without_place,
+    path_to_undo,
+    write_beside,
+    written_meanwhile,
+)
 from airflow_streamstate.connectors.source import (
     NO_OFFSET,
     Lag,
@@ -20,10 +33,8 @@ from airflow_streamstate.connectors.source import (
     UnaskedSource,
     Untold,
 )
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder, cannot_undo, path_to_undo, written_meanwhile
-from airflow_streamstate.connectors.warming import write_beside
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.data_events import RepeatMeans
+from airflow_streamstate.protocol.events import RepeatMeans
 from airflow_streamstate.protocol.redaction import redact_uri
 
 # Apache Iceberg's sink: the snapshot that a batch makes notes the query id and the batch id in its summary.

@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkConnector, SinkReach
+from airflow_streamstate.connectors.sink import (
+    HeldBatches,
+    Sink,
+    SinkConnector,
+    SinkReach,
+    UndoingSink,
+    UndoOrder,
+    WarmingSink,
+)
 from airflow_streamstate.connectors.source import (
     NO_OFFSET,
     Lag,
@@ -25,8 +33,6 @@ from airflow_streamstate.connectors.source import (
     SourceConnector,
     Untold,
 )
-from airflow_streamstate.connectors.undoing import UndoingSink, UndoOrder
-from airflow_streamstate.connectors.warming import WarmingSink
 from airflow_streamstate.frozen import dataclass
 
 OTHER_QUERY_ID = "77777777-5b1c-4d4f-9f0f-0a4d2f3c1b11"

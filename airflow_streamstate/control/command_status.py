@@ -25,16 +25,16 @@ from airflow_streamstate.protocol.commands import (
     SkipRequest,
     SnapshotRequest,
 )
-from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
     DrainFailed,
     Draining,
+    Event,
     Expired,
     Ignored,
     Rejected,
+    Skipped,
     SnapshotReady,
     Stopped,
 )

@@ -1,8 +1,9 @@
-"""Numbered objects of a deployment: commands (deleted when retired) and events (never changed)."""
+"""The journals of a deployment: numbered commands and events, and what the events prove."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from airflow_streamstate.control.objects import Cells, check_owner
@@ -11,8 +12,8 @@ from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import ALL_EVENTS
+from airflow_streamstate.protocol.events import ALL_EVENTS, Event, QueryStarted, Started
+from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.retry import Retry
 from airflow_streamstate.store.transfer import keys_below
 
@@ -179,3 +180,77 @@ def command_number_of(event: Event | None) -> int:
     """The number of the command that this event is about; 0 for none."""
     number = getattr(event, "command_number", 0)
     return number if isinstance(number, int) else 0
+
+
+# Whether a query ever had a checkpoint in its deployment, by the deployment's events (Laws 5 and 14).
+#
+# A folder that is gone (another disk, a wrong setting, a clean-up by hand) looks like one that never existed. The
+# events tell, and no query starts empty, or from an older position, against them.
+
+
+def had_checkpoint(events: Iterable[Event | None], query_name: str) -> bool:
+    """Whether the query was ever started in this deployment, by the events of all its attempts.
+
+    Spark writes the checkpoint's ``metadata`` before ``start()`` returns, and the event comes after that.
+    """
+    return any(isinstance(event, QueryStarted) and event.query_name == query_name for event in events)
+
+
+def missing_checkpoint(query_name: str, prefix: str) -> DataError:
+    """The error for a checkpoint that should exist and does not."""
+    return DataError(
+        "the checkpoint of this query is gone, and going on without it would start empty or from an older position",
+        query_name=query_name,
+        checkpoint=prefix,
+        next_step="Bring the folder back (is another disk mounted, another checkpoints_uri set?), "
+        "or start anew by name with `deploy --start fresh`.",
+    )
+
+
+# Which Spark wrote what a deployment holds, by its events.
+#
+# A Spark that was started and neither committed a batch nor left state of one wrote nothing that an older one could
+# not read, so a failed upgrade goes back to what the old one left. The state of an uncommitted batch counts, since
+# the query continues from it where the sink holds that batch. If the snapshot that they started from cannot be read,
+# every Spark that continued from it counts.
+
+
+def spark_that_wrote(
+    events: Iterable[Event | None],
+    positions: Mapping[str, int | None],
+    start: SnapshotManifest | None,
+    begun: Collection[str] = (),
+    *,
+    is_start_lost: bool = False,
+) -> str:
+    """The newest Spark that wrote a batch of this deployment, or of what a query still stands on; "" if unknown.
+
+    Args:
+        events: of the deployment, all attempts, in order; None for unreadable ones.
+        positions: last committed batch of each of its queries; None for none, and for one that was never started here.
+        start: the snapshot that it started from; None for none.
+        begun: the queries whose next batch was written, and not committed (``has_begun_planned``).
+        is_start_lost: it started from a snapshot that is gone or damaged; ``start`` is None.
+    """
+    known = [event for event in events if event is not None]
+    versions = {event.attempt: event.spark_version for event in known if isinstance(event, Started)}
+    wrote = set()
+    for name, batch_id in positions.items():
+        starts = [event for event in known if isinstance(event, QueryStarted) and event.query_name == name]
+        ends = [event.batch_id for event in starts[1:]] + [batch_id] * bool(starts)
+        by = {versions.get(event.attempt, "") for event, end in zip(starts, ends, strict=True) if event.batch_id != end}
+        if is_start_lost:
+            by = by or {versions.get(event.attempt, "") for event in starts}
+        wrote |= by or ({start.spark_version} if start is not None and name in start.queries else set())
+        if name in begun:  # any of those that found or reached this position may have written it
+            wrote |= {versions.get(event.attempt, "") for event in starts if event.batch_id == batch_id}
+    return newest_spark(wrote)
+
+
+def newest_spark(versions: Iterable[str]) -> str:
+    """The newest of these versions of Spark; "" for none, or where none is known."""
+    return max(versions, key=_order, default="")
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"[0-9]+", version)[:3])

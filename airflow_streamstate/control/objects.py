@@ -1,23 +1,21 @@
-"""How control objects are written: records are created once, registers replaced if unchanged, beacons put.
-
-A write whose outcome is unknown is read back before anything else (Law 8): every message has a unique id
-(``write_id``, ``command_id`` …), so equal bytes mean that this write landed. The idea of one small, generic,
-fully tested transactional object is SlateDB's (``slatedb-txn-obj``).
-"""
+"""How control objects are written: created once, replaced if unchanged, put; leases; the feed of news."""
 
 from __future__ import annotations
 
+import atexit
 import copy
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, Generic, TypeVar
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.feed import FeedWriter
 from airflow_streamstate.control.presence import GuardedHome
 from airflow_streamstate.errors import (
     DataError,
@@ -26,6 +24,7 @@ from airflow_streamstate.errors import (
     ObjectExistsError,
     OutcomeUnknownError,
     SignatureError,
+    StoreRefusedError,
     StreamStateError,
     UnavailableError,
     VersionConflictError,
@@ -33,6 +32,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import (
+    NEWEST_PROTOCOL,
     Message,
     encoded,
     from_bytes,
@@ -42,9 +42,135 @@ from airflow_streamstate.protocol.codec import (
     to_json,
 )
 from airflow_streamstate.protocol.signing import SigningKeys, is_signed
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.retry import Retry
-from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject, bounded_get
+from airflow_streamstate.store.base import ListsKeys, ObjectInfo, Store, StoredObject, bounded_get
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+# The feed of a home: of which streams something was written, so that one listing finds the news of a thousand
+# streams.
+#
+# Drivers and controllers append to it after the write itself. An entry says "look at this stream" and nothing else:
+# what there is to see is in the stream's own objects. An entry may be missing (its writer died first, or may not
+# write there), so a reader looks at each stream from time to time all the same.
+
+PERIOD_MINUTES = 10
+"""Entries of so many minutes lie in one folder. Readers list the folder before and the folder after theirs, too, so
+that clocks may differ by as much."""
+KEPT_PERIODS = 144
+AT_EXIT_SECONDS = 2.0
+"""For so long a process that ends waits for its last entries."""
+MOST_ENTRIES = 50_000
+"""Of one period, so many entries are read: of more, some streams are looked at at their own pace, as without a feed."""
+_PERIOD_FORMAT = "%Y%m%dT%H%M"
+
+
+class FeedWriter:
+    """Appends to the feed of a home, in a thread of its own: no writer waits for it, and no process for its end.
+
+    It removes what no reader looks at any more, once in each period in which it appends.
+
+    Args:
+        home: the store of the control objects, as writes see it.
+    """
+
+    def __init__(self, home: Store, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+        self._thread: threading.Thread | None = None
+        self._waiting: dict[str, None] = {}
+        self._is_busy = False
+        self._changed = threading.Condition()
+        self._tidied = ""
+
+    def append(self, stream_id: str) -> None:
+        """Say soon that something of a stream was written. Raises nothing: readers do without it.
+
+        Several calls that come before the entry is written are one entry.
+        """
+        with self._changed:
+            self._waiting[stream_id] = None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="streamstate-feed", daemon=True)
+                with suppress(RuntimeError):  # the process is ending
+                    self._thread.start()
+                    atexit.register(self.flush)
+            self._changed.notify_all()
+
+    def flush(self, within_seconds: float = AT_EXIT_SECONDS) -> None:
+        """Wait until what was appended is written, or could not be; for so long at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting and not self._is_busy, within_seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting)
+                self._is_busy = True
+                stream_ids = list(self._waiting)
+                self._waiting.clear()
+            period = _period_of(self._clock.now())
+            for stream_id in stream_ids:
+                key = layout.feed_key(period, stream_id, self._clock.new_uuid()[-12:])
+                with suppress(StreamStateError):
+                    self._home.put(key, b"{}")
+            if period != self._tidied:
+                self._tidied = period
+                self._tidy()
+
+    def _tidy(self) -> None:
+        oldest = _period_of(self._clock.now() - timedelta(minutes=PERIOD_MINUTES * KEPT_PERIODS))
+        with suppress(StreamStateError):  # another process may have the right
+            for period in self._home.list_folders(layout.FEED_FOLDER):
+                if period < oldest:
+                    for key in _keys(self._home, layout.feed_folder(period)):
+                        self._home.delete(key)
+
+
+class FeedReader:
+    """Reads the feed of a home, for one process."""
+
+    def __init__(self, home: Store, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+        self._known: frozenset[str] = frozenset()
+
+    def news(self) -> set[str]:
+        """The streams that were appended since the last call; at the first call those of the last minutes.
+
+        Raises:
+            StreamStateError: the store does not answer.
+        """
+        now = self._clock.now()
+        periods = [_period_of(now + timedelta(minutes=number * PERIOD_MINUTES)) for number in (-1, 0, 1)]
+        found = frozenset(key for period in periods for key in self._entries(period))
+        new = found - self._known
+        self._known = found
+        return {layout.stream_of_feed(key) for key in new}
+
+    def _entries(self, period: str) -> list[str]:
+        try:
+            return list(islice(_keys(self._home, layout.feed_folder(period)), MOST_ENTRIES))
+        except StoreRefusedError:
+            raise
+        except InvalidRequestError:  # a link or a file in place of the folder: streams are looked at at their own pace
+            return []
+
+
+def _keys(home: Store, folder: str) -> Iterator[str]:
+    if isinstance(home, ListsKeys):
+        yield from home.list_keys(f"{folder}/")
+    else:
+        yield from (info.key for info in home.list_objects(f"{folder}/"))
+
+
+def _period_of(moment: datetime) -> str:
+    return moment.replace(minute=moment.minute - moment.minute % PERIOD_MINUTES).strftime(_PERIOD_FORMAT)
+
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 Key = TypeVar("Key")
@@ -422,3 +548,128 @@ class Register(Generic[AnyMessage]):
             return self.create(value)
         self._cells.check_may_replace(self._key, stored)
         return Stored(value, self._cells.replace(self._key, value, stored.version))
+
+
+# Both sides of a lease: the holder moves its end on while it lives; after the end others may take it.
+#
+# The lease itself is part of a record that the others read: an adoption, a snapshot's reader or writer, an upgrade.
+
+RENEW_SHARE = 0.25
+"""A lease is renewed once this share of it has passed, so that a loop may ask for it at every step."""
+
+
+class Lease:
+    """What this process holds, and for how long it can be sure of it.
+
+    Args:
+        seconds: how long it lasts without being renewed.
+        is_held: the caller has just written it; else it is due at once.
+    """
+
+    def __init__(self, clock: Clock, seconds: float, *, is_held: bool = False) -> None:
+        self._clock = clock
+        self.seconds = seconds
+        self._since: tuple[float, datetime] | None = self._now() if is_held else None
+
+    @contextmanager
+    def renewed(self) -> Iterator[datetime]:
+        """Renew it: the caller records the new end, which this yields, within the block.
+
+        It lasts from before the write, however long that took; if the write raises, nothing changes.
+        """
+        since = self._now()
+        yield since[1] + timedelta(seconds=self.seconds)
+        self._since = since
+
+    def is_due(self, share: float = RENEW_SHARE) -> bool:
+        """Whether this share of it has passed since it was last written."""
+        return self.age_seconds >= self.seconds * share
+
+    @property
+    def age_seconds(self) -> float:
+        """Since it was last written, by both clocks: one may stand still while a machine sleeps, the other be set."""
+        if self._since is None:
+            return float("inf")
+        (waited_seconds, moment), (began_seconds, began_at) = self._now(), self._since
+        return max(waited_seconds - began_seconds, (moment - began_at).total_seconds())
+
+    def _now(self) -> tuple[float, datetime]:
+        return self._clock.monotonic_seconds(), self._clock.now()
+
+
+class Unchanged:
+    """Since when a sign of life of somebody else is the same, by the clock of this process alone: clocks that differ do
+    not matter, and a process that has just begun knows of no silence."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sign = ""
+        self._since_seconds = 0.0
+
+    def seconds(self, sign: str) -> float:
+        """For how long this process has seen this sign, and no other."""
+        now_seconds = self._clock.monotonic_seconds()
+        if sign != self._sign:
+            self._sign, self._since_seconds = sign, now_seconds
+        return now_seconds - self._since_seconds
+
+
+# Wakes a process of this machine that waits for another one: a file in the launch folder of a driver that is touched.
+#
+# A bell says "look now" and nothing else: what there is to see is in the home. Where it is not heard (another
+# machine, a full disk), the next look comes after the usual pause.
+
+ASKED_TO_END = "asked_to_end"
+"""A file in the folder of a driver, made by what leads its processes when the machine asks these to end (SIGTERM)."""
+LISTENS_EVERY_SECONDS = 0.01
+TO_DRIVER, OF_DRIVER = "to_driver.bell", "of_driver.bell"
+"""Rung by a controller that has written something for the driver, and by the driver for controllers."""
+
+
+class Bell:
+    """One bell.
+
+    Args:
+        path: of the file, which need not exist; None for a bell that rings and is heard nowhere.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._heard = self._rung_at()
+
+    @classmethod
+    def of_launch(cls, data: Mapping[str, object] | None, name: str) -> Self:
+        """A bell of the driver that a launch handle's ``data`` describes; silent where that names no folder."""
+        folder = None if data is None else data.get("folder")
+        return cls(Path(folder) / name if isinstance(folder, str) and folder else None)
+
+    def ring(self) -> None:
+        """Touch the file; raises nothing."""
+        if self._path is None:
+            return
+        with suppress(OSError):
+            descriptor = os.open(
+                self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+            )
+            try:
+                os.utime(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def pause(self, clock: Clock, seconds: float) -> None:
+        """Sleep so long, or until the bell rings; at once where it rang since the last pause."""
+        if self._path is None:
+            clock.sleep(seconds)
+            return
+        until = clock.monotonic_seconds() + seconds
+        while not self._has_rung() and (left := until - clock.monotonic_seconds()) > 0:
+            clock.sleep(min(left, LISTENS_EVERY_SECONDS))
+
+    def _has_rung(self) -> bool:
+        before, self._heard = self._heard, self._rung_at()
+        return self._heard != before
+
+    def _rung_at(self) -> int:
+        with suppress(OSError):
+            return 0 if self._path is None else self._path.stat().st_mtime_ns
+        return 0

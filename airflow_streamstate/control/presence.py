@@ -27,11 +27,19 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import Message, encoded, from_bytes, from_json, object_in, to_json
+from airflow_streamstate.protocol.codec import (
+    NEWEST_PROTOCOL,
+    OLDEST_PROTOCOL,
+    Message,
+    encoded,
+    from_bytes,
+    from_json,
+    object_in,
+    to_json,
+)
 from airflow_streamstate.protocol.ids import is_deployment_id, is_id
 from airflow_streamstate.protocol.records import Claim, HomeRecord
 from airflow_streamstate.protocol.signing import SigningKeys
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject, bounded_get
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.transfer import keys_below

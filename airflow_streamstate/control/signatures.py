@@ -13,8 +13,7 @@ from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import Message, encoded, from_json, object_in
 from airflow_streamstate.protocol.ids import is_id
-from airflow_streamstate.protocol.signed_keys import signed_kind
-from airflow_streamstate.protocol.signing import SIGNATURE, SigningKeys, is_signed
+from airflow_streamstate.protocol.signing import SIGNATURE, SigningKeys, is_signed, signed_kind
 from airflow_streamstate.store.base import Store, bounded_get
 
 SignatureState = Literal["signed", "older key", "refused", "unreadable"]

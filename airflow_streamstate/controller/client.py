@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.journal import NumberedEvent
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.idempotency import request_id_or_new
-from airflow_streamstate.controller.isolation import of_one_stream
-from airflow_streamstate.controller.observe.bounded_runs import is_between_runs
+from airflow_streamstate.controller.home import of_one_stream
 from airflow_streamstate.controller.observe.logs import FileLog, Log, LogReader, TailedLog
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, is_between_runs
+from airflow_streamstate.controller.stream_guards import request_id_or_new
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.errors import (
     DeadlineExceededError,
@@ -33,33 +32,31 @@ from airflow_streamstate.protocol.terms.order import DEFAULT_DRAIN, DEFAULT_SNAP
 if TYPE_CHECKING:  # each part is imported when it is first used
     from airflow_streamstate.controller.adopt.adoptions import Adoptions
     from airflow_streamstate.controller.commands.forced_stop import ForcedStops
-    from airflow_streamstate.controller.commands.orders import Orders
+    from airflow_streamstate.controller.commands.recorded_orders import Orders
     from airflow_streamstate.controller.commands.snapshot_requests import SnapshotRequests
     from airflow_streamstate.controller.deploy.attempts import Attempts
-    from airflow_streamstate.controller.deploy.deploy import Deployer
-    from airflow_streamstate.controller.deploy.deploying import OnStart
+    from airflow_streamstate.controller.deploy.deployment import Deployer, OnStart
     from airflow_streamstate.controller.deploy.skips import Skips
-    from airflow_streamstate.controller.details import StreamDetails
-    from airflow_streamstate.controller.drivers.launching import SparkConnections
-    from airflow_streamstate.controller.drivers.secrets import LookUp
+    from airflow_streamstate.controller.drivers.driver_launch import SparkConnections
+    from airflow_streamstate.controller.drivers.secret_lookup import LookUp
     from airflow_streamstate.controller.home import Home
     from airflow_streamstate.controller.mirrors import Mirrors
-    from airflow_streamstate.controller.observe.orders import OrderVerb
+    from airflow_streamstate.controller.observe.pending_orders import OrderVerb
     from airflow_streamstate.controller.observe.views import CommandView, DeploymentView, StreamStatus
     from airflow_streamstate.controller.request.requests import DeployRequest
     from airflow_streamstate.controller.retention.kept_snapshots import KeptSnapshot
     from airflow_streamstate.controller.retention.pruning import Retaining
-    from airflow_streamstate.controller.scratch.reading import Readings
+    from airflow_streamstate.controller.scratch.readings import Readings
     from airflow_streamstate.controller.scratch.rehearsal import Rehearsals
-    from airflow_streamstate.controller.scratch.replay import Replays
-    from airflow_streamstate.controller.snapshots import Snapshots
+    from airflow_streamstate.controller.scratch.replays import Replays
+    from airflow_streamstate.controller.snapshot_list import Snapshots
+    from airflow_streamstate.controller.stream_details import StreamDetails
     from airflow_streamstate.controller.stream_events import StreamEvents
     from airflow_streamstate.controller.supervise.supervision import Supervision
     from airflow_streamstate.controller.supervise.watcher import Line, Watcher
     from airflow_streamstate.controller.upgrade.upgrades import Upgrades
     from airflow_streamstate.controller.wait.completing import Completing
-    from airflow_streamstate.controller.wait.notifications import Notifications
-    from airflow_streamstate.controller.wait.waiting import Report, Waits
+    from airflow_streamstate.controller.wait.waiting import Notifications, Report, Waits
     from airflow_streamstate.controller.wait.watching import Watching
     from airflow_streamstate.launch.interface import Launcher, LaunchHandle
 
@@ -113,7 +110,7 @@ class Controller:
     @cached_property
     def details(self) -> StreamDetails:
         """Owner, labels and alert rules of a stream."""
-        from airflow_streamstate.controller.details import StreamDetails
+        from airflow_streamstate.controller.stream_details import StreamDetails
 
         return StreamDetails(self._context)
 
@@ -134,7 +131,7 @@ class Controller:
     @cached_property
     def notifications(self) -> Notifications:
         """Orders that were written for drivers."""
-        from airflow_streamstate.controller.wait.notifications import Notifications
+        from airflow_streamstate.controller.wait.waiting import Notifications
 
         return Notifications(self._context)
 
@@ -148,14 +145,14 @@ class Controller:
     @cached_property
     def readings(self) -> Readings:
         """Reading the state in snapshots."""
-        from airflow_streamstate.controller.scratch.reading import Readings
+        from airflow_streamstate.controller.scratch.readings import Readings
 
         return Readings(self._context)
 
     @cached_property
     def replays(self) -> Replays:
         """Runs of recorded batches, into files."""
-        from airflow_streamstate.controller.scratch.replay import Replays
+        from airflow_streamstate.controller.scratch.replays import Replays
 
         return Replays(self._context)
 
@@ -183,7 +180,7 @@ class Controller:
     @cached_property
     def snapshots(self) -> Snapshots:
         """The snapshots of a stream."""
-        from airflow_streamstate.controller.snapshots import Snapshots
+        from airflow_streamstate.controller.snapshot_list import Snapshots
 
         return Snapshots(self._context)
 
@@ -204,7 +201,7 @@ class Controller:
     @cached_property
     def upgrades(self) -> Upgrades:
         """Upgrades and rollbacks."""
-        from airflow_streamstate.controller.upgrade.tools import UpgradeVerbs
+        from airflow_streamstate.controller.upgrade.steps import UpgradeVerbs
         from airflow_streamstate.controller.upgrade.upgrades import Upgrades
 
         return Upgrades(
@@ -219,13 +216,13 @@ class Controller:
 
     @cached_property
     def _deployer(self) -> Deployer:
-        from airflow_streamstate.controller.deploy.deploy import Deployer
+        from airflow_streamstate.controller.deploy.deployment import Deployer
 
         return Deployer(self._context, self._attempts)
 
     @cached_property
     def _orders(self) -> Orders:
-        from airflow_streamstate.controller.commands.orders import Orders
+        from airflow_streamstate.controller.commands.recorded_orders import Orders
 
         return Orders(self._context, self._attempts, self._watching)
 

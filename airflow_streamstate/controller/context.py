@@ -11,16 +11,16 @@ from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.controller.observe.observe import Observer
+from airflow_streamstate.controller.observe.observer import Observer
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchStatus
 from airflow_streamstate.launch.launchers import Launchers
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.records import StreamRegister
 
 if TYPE_CHECKING:
-    from airflow_streamstate.controller.drivers.launching import Drivers, SparkConnections
-    from airflow_streamstate.controller.drivers.secrets import LookUp
+    from airflow_streamstate.controller.drivers.driver_launch import Drivers, SparkConnections
+    from airflow_streamstate.controller.drivers.secret_lookup import LookUp
 
 AFTER_LAST_WORD_SECONDS = 15.0
 """How long a driver may live on after its terminal event, in addition to ``exit_grace_seconds``."""
@@ -156,7 +156,7 @@ class ControllerContext:
     @cached_property
     def drivers(self) -> Drivers:
         """Launches drivers; imported when it is first used: a verb that only looks launches none."""
-        from airflow_streamstate.controller.drivers.launching import Drivers
+        from airflow_streamstate.controller.drivers.driver_launch import Drivers
 
         return Drivers(self.home, self.launcher, self.clock, self.spark_connections, self.look_up)
 

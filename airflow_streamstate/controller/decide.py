@@ -6,9 +6,14 @@ from collections.abc import Collection
 from datetime import datetime
 from types import MappingProxyType
 
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State
-from airflow_streamstate.controller.observe.one_time_sources import OneTimeSources, consent
-from airflow_streamstate.controller.observe.silence import silent_error
+from airflow_streamstate.controller.observe.observation import (
+    ALIVE,
+    Observation,
+    OneTimeSources,
+    State,
+    consent,
+    silent_error,
+)
 from airflow_streamstate.controller.request.requests import Change
 from airflow_streamstate.errors import (
     ConflictError,
@@ -22,9 +27,8 @@ from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Finished, Stopped
 from airflow_streamstate.protocol.ids import deployment_id_for, fencing_token_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import RequestRecord, StartPlan
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.terms.start import StartMode
+from airflow_streamstate.protocol.records import RequestRecord, StartPlan, StreamRegister
+from airflow_streamstate.protocol.terms.version import StartMode
 
 UNCOUNTED = "not counted"
 INTENT_SECONDS = 60.0

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from functools import partial
@@ -14,20 +15,20 @@ from typing import TYPE_CHECKING
 
 from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.control.feed import FeedReader, FeedWriter
-from airflow_streamstate.control.objects import Memory
+from airflow_streamstate.control.objects import FeedReader, FeedWriter, Memory
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl, lost_register
-from airflow_streamstate.controller.adoption_guard import refuse_adopted
+from airflow_streamstate.controller.stream_guards import refuse_adopted
 from airflow_streamstate.errors import (
     ConflictError,
+    DataError,
     InvalidRequestError,
     ObjectExistsError,
     StreamStateError,
     VersionConflictError,
 )
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.launch.own_files import is_reached_plainly
+from airflow_streamstate.launch.folder import is_reached_plainly
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import check_stream_id
 from airflow_streamstate.protocol.records import DeploymentSpec
@@ -35,11 +36,11 @@ from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.open import local_folder, open_store
-from airflow_streamstate.store.options import StoreOptions, secrets_in
-from airflow_streamstate.store.s3a import ReachedBySpark
+from airflow_streamstate.store.options import ReachedBySpark, StoreOptions, secrets_in
 
-if TYPE_CHECKING:  # imported where a snapshot is placed or read: the status of a stream needs its manifest at most
-    from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
+if TYPE_CHECKING:
+    from airflow_streamstate.snapshot.location import OpenPlace, SnapshotPlaces
+
 
 _PROBE_FOLDER = "_doctor"  # no stream can have this name
 
@@ -150,7 +151,7 @@ class Home:
     def places(self) -> SnapshotPlaces:
         """The stores in which data of snapshots may lie. Raises as ``checkpoints``."""
         if self._places is None:
-            from airflow_streamstate.snapshot.placing import SnapshotPlaces
+            from airflow_streamstate.snapshot.location import SnapshotPlaces
 
             self._places = SnapshotPlaces(self.checkpoints, self._checking(self._open_place), self.clock)
         return self._places
@@ -420,3 +421,30 @@ def is_stream_id(name: str) -> bool:
     except InvalidRequestError:
         return False
     return True
+
+
+# One odd object never hides the other streams: the error of a look at one stream, as it is shown beside the others.
+
+
+def of_one_stream(home: Home, error: Exception) -> StreamStateError:
+    """The error as that of one stream, which hides no other one.
+
+    Raises:
+        StreamStateError: it is the home that is not there, or does not answer.
+    """
+    if not isinstance(error, StreamStateError):
+        return DataError(
+            "what is recorded of this stream cannot be understood",
+            reason=unexpected(error),
+            next_step="Report this with the records of the stream; `streamstate status` of it shows the same.",
+        )
+    if not isinstance(error, DataError):
+        home.presence.need()
+    return error
+
+
+def unexpected(error: Exception) -> str:
+    """The type of an error that is none of ours, with the line where it was raised, for a report."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"unexpected {type(error).__name__}{where}"

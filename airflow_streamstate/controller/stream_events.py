@@ -13,22 +13,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_streamstate.control.alerts import AlertBook
 from airflow_streamstate.control.command_status import ordered_by
 from airflow_streamstate.control.objects import Remembered
+from airflow_streamstate.control.registers import AlertBook
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal, UpgradeState
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.lineage.not_running import last_beats, last_sign
+from airflow_streamstate.controller.observe.handovers import last_beats, last_sign
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.wait.waiting import is_healthy
 from airflow_streamstate.controller.wait.watching import redacted
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError
-from airflow_streamstate.protocol.alerts import Alert
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Claimed
+from airflow_streamstate.protocol.events import (
+    TERMINAL_EVENTS,
+    Claimed,
+    Event,
+    StreamCursor,
+    StreamEvent,
+    StreamEventKind,
+)
 from airflow_streamstate.protocol.ids import order_of
-from airflow_streamstate.protocol.stream_events import StreamCursor, StreamEvent, StreamEventKind
+from airflow_streamstate.protocol.policies import Alert
 from airflow_streamstate.protocol.upgrades import Upgrade
 
 MAX_REMEMBERED = 4096

@@ -15,10 +15,9 @@ from types import TracebackType
 from typing import NoReturn
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.agent.agent import Agent
-from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, Supervisor
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
-from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
+from airflow_streamstate.driver.attempt.reports import say_to_driver_log
 from airflow_streamstate.driver.config import DriverConfig, read_driver_config
 from airflow_streamstate.driver.main import (
     FAILED_STATUS,
@@ -28,9 +27,8 @@ from airflow_streamstate.driver.main import (
     see_reads,
     with_own_credentials,
 )
-from airflow_streamstate.driver.pinned_modules import FoundModules, find_beside
-from airflow_streamstate.driver.script import join_threads, print_refusal
-from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure, refusal_in
+from airflow_streamstate.driver.script import FoundModules, find_beside, join_threads, print_refusal
+from airflow_streamstate.driver.shutdown.script_end import FENCED_STATUS, ScriptFailure, refusal_in
 from airflow_streamstate.errors import FencedError, StreamStateError
 
 DRIVER_VARIABLE = "STREAMSTATE_DRIVER"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from airflow_streamstate.control.bell import Bell
+from airflow_streamstate.control.objects import Bell
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.protocol.ids import is_scratch_id
 from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options, S3Role, StoreOptions

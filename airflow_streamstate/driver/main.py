@@ -1,10 +1,8 @@
-"""The driver's main, ``spark-submit … runner.py -- driver.json``: becomes an attempt and runs the script.
-
-The exit status is the script's own; 0 after a complete stop or drain; 4 where this attempt is not the current one.
-"""
+"""The driver's main, ``spark-submit … runner.py -- driver.json``: becomes an attempt and runs the script."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -15,45 +13,159 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.control.bell import OF_DRIVER, TO_DRIVER
-from airflow_streamstate.control.feed import FeedWriter
+from airflow_streamstate.control.objects import OF_DRIVER, TO_DRIVER, FeedWriter
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.agent.agent import Agent
-from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, Supervisor
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
-from airflow_streamstate.driver.attempt.reading import OF_THIS_SCRIPT
-from airflow_streamstate.driver.attempt.reporting import say_to_driver_log
+from airflow_streamstate.driver.attempt.read_recorder import OF_THIS_SCRIPT
+from airflow_streamstate.driver.attempt.reports import say_to_driver_log
 from airflow_streamstate.driver.config import DriverConfig, DriverKind, read_driver_config
-from airflow_streamstate.driver.ending import ScriptEnd
-from airflow_streamstate.driver.pinned_modules import FoundModules, find_beside
-from airflow_streamstate.driver.rehearsal.failures import debug_breakpoints
-from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
-from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing, oversee
-from airflow_streamstate.driver.rehearsal.replaying import Replaying
-from airflow_streamstate.driver.script import keep_surroundings, origins_of, run_script
-from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.driver.rehearsal.committed_batches import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.rehearsal_run import Rehearsing, oversee
+from airflow_streamstate.driver.rehearsal.replay_run import Replaying
+from airflow_streamstate.driver.rehearsal.script_failures import debug_breakpoints
+from airflow_streamstate.driver.script import (
+    FoundModules,
+    ScriptEnd,
+    find_beside,
+    keep_surroundings,
+    origins_of,
+    run_script,
+)
+from airflow_streamstate.driver.shutdown.script_end import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.driver.spark.connect_refusal import refuse_connect_environment, refuse_connect_writers
 from airflow_streamstate.driver.standby import WaitingDriver
-from airflow_streamstate.driver.start.claiming import need_spec, patiently
-from airflow_streamstate.driver.start.reach import check_checkpoints, check_home
-from airflow_streamstate.driver.state_reader import read_state
-from airflow_streamstate.driver.watchdog import is_child_of_jvm, watch_parent
+from airflow_streamstate.driver.start.claim import check_checkpoints, check_home, need_spec, patiently
 from airflow_streamstate.errors import DataError, FencedError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.redaction import redact_text, secrets_of
+from airflow_streamstate.protocol.redaction import redact_text, secrets_of, shortened
 from airflow_streamstate.protocol.scratch import Handover, Replay, ScratchRun
-from airflow_streamstate.snapshot.state_order import StateOrder
+from airflow_streamstate.snapshot.state_tables import PROGRESS, RESULT, StateOrder
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.options import secrets_in
-from airflow_streamstate.store.s3a import SERVER_SCHEMES, s3a_uri
+from airflow_streamstate.store.options import SERVER_SCHEMES, s3a_uri, secrets_in
 
 if TYPE_CHECKING:
     from airflow_streamstate.driver.spark.interception import Interception
+
+
+# Ends a python whose JVM is gone.
+#
+# ``spark-submit`` is a JVM that starts python. If that JVM is killed, python goes on as an orphan, and its agent
+# would write heartbeats for a query that no longer runs.
+
+WATCH_SECONDS = 0.5
+LOST_JVM_STATUS = 143
+GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
+
+
+def is_child_of_jvm(environment: Mapping[str, str]) -> bool:
+    """Whether a JVM started this process, as ``spark-submit`` does."""
+    return GATEWAY_VARIABLE in environment
+
+
+def watch_parent(
+    clock: Clock, end_process: Callable[[int], None], parent_id: Callable[[], int] = os.getppid
+) -> threading.Thread:
+    """Start a daemon thread that calls ``end_process(LOST_JVM_STATUS)`` once this process has another parent."""
+    first = parent_id()
+
+    def watch() -> None:
+        while parent_id() == first:
+            clock.sleep(WATCH_SECONDS)
+        say_to_driver_log("Spark's JVM is gone; this driver ends")
+        end_process(LOST_JVM_STATUS)
+
+    thread = threading.Thread(target=watch, name="streamstate-watchdog", daemon=True)
+    thread.start()
+    return thread
+
+
+# A driver that reads the state in forks of snapshots, and does not run the script.
+#
+# It writes one JSON object, the result or the error, into the folder of its launch.
+
+MAX_WORDS_CHARACTERS = 1_000
+LATE_STATUS = 3
+
+Report = Callable[[str], None]
+Read = Callable[[StateOrder, Report], dict[str, Any]]
+
+
+def read_state(
+    config: DriverConfig, order: StateOrder, clock: Clock, end_process: Callable[[int], None], read: Read | None = None
+) -> int:
+    """Read what the order asks for; the exit status.
+
+    Args:
+        end_process: ends this process with a status, also while threads run.
+        read: None for Spark.
+    """
+    if is_child_of_jvm(os.environ):
+        watch_parent(clock, end_process)
+
+    def end() -> None:
+        clock.sleep(order.deadline_seconds)
+        end_process(LATE_STATUS)
+
+    threading.Thread(target=end, name="streamstate-deadline", daemon=True).start()
+    folder = Path(order.folder)
+    try:
+        answer = {"result": (read or _read_by_spark)(order, lambda words: _write(folder / PROGRESS, words))}
+    except StreamStateError as error:
+        answer = {"error": error.to_json()}
+    except Exception as error:
+        answer = {"error": _unread(error, config).to_json()}
+    _write(folder / RESULT, json.dumps(answer))
+    return 0 if "result" in answer else 1
+
+
+def _read_by_spark(order: StateOrder, report: Report) -> dict[str, Any]:
+    report("Spark starts")
+    from pyspark.sql import SparkSession
+
+    from airflow_streamstate.driver.spark.state_reading import check_export, compare, export, look
+
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        if order.verb == "diff":
+            return {"queries": compare(spark, order, report)}
+        if order.export is not None:
+            check_export(spark, order.export)
+        found = {} if order.before else look(spark, order, report)
+        return {"queries": found, "export": None if order.export is None else export(spark, order, report)}
+    finally:
+        spark.stop()
+
+
+def _unread(error: Exception, config: DriverConfig) -> StreamStateError:
+    words = f"{type(error).__name__}: {error}"
+    if not isinstance(error, ImportError):
+        from airflow_streamstate.driver.spark.jvm import spark_words
+
+        words = spark_words(error)
+    secrets = secrets_of({}, (), looked_up=config.secrets)
+    return DataError(
+        "Spark could not read this state",
+        reason=shortened(words, secrets, MAX_WORDS_CHARACTERS, in_a_line=True),
+        next_step="Check the snapshot with `streamstate snapshot verify`, and read it with a Spark that supports its"
+        " formats.",
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    """Written atomically, readable for the owner alone: it may hold rows of the state."""
+    fresh = path.with_name(f".{path.name}.new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    fresh.replace(path)
+
 
 Redact = Callable[[str], str]
 FAILED_STATUS = 1
@@ -262,7 +374,7 @@ _LIVES: Mapping[DriverKind, Callable[[DriverConfig, Clock], int]] = {
 
 
 def _spark_words(error: BaseException) -> str:
-    from airflow_streamstate.driver.spark.words import spark_words
+    from airflow_streamstate.driver.spark.jvm import spark_words
 
     return spark_words(error)
 

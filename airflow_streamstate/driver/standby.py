@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-from airflow_streamstate.control.bell import Bell
-from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.control.objects import Bell
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
+from airflow_streamstate.driver.agent.agent import Supervisor
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.warming import ask_again, warm, warm_with_rows
-from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
-from airflow_streamstate.driver.start.naming import NameBook
+from airflow_streamstate.driver.shutdown.script_end import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.driver.start.query_names import NameBook
 from airflow_streamstate.errors import FencedError, ObjectExistsError, StreamStateError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import upgrade_of_rehearsal

@@ -11,11 +11,10 @@ from airflow.sdk import DAG, Param, task
 from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import requester_of
-from airflow_streamstate.operators.drain import DrainStreamOperator
-from airflow_streamstate.operators.resume import ResumeStreamOperator
-from airflow_streamstate.operators.rollback import RollbackStreamOperator
+from airflow_streamstate.operators.deploy import ResumeStreamOperator
 from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
-from airflow_streamstate.operators.stop import StopStreamOperator
+from airflow_streamstate.operators.stop import DrainStreamOperator, StopStreamOperator
+from airflow_streamstate.operators.upgrade import RollbackStreamOperator
 
 # [START act_on_stream]
 HOMES = list(page_conn_ids())  # those of Airflow's configuration; a run for another home is refused

@@ -16,9 +16,8 @@ except Exception as missing:  # the provider raises its own exception if Airflow
 
 from airflow.sdk import Param, dag
 
-from airflow_streamstate.hooks.markdown import plain_markdown
-from airflow_streamstate.operators.approval import answer_within
-from airflow_streamstate.operators.plan import PlanUpgradeOperator
+from airflow_streamstate.hooks.rendered import plain_markdown
+from airflow_streamstate.operators.plan import PlanUpgradeOperator, answer_within
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 
 JOBS = Path(__file__).resolve().parent / "jobs"

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from airflow.sdk import Param, dag, task
 
-from airflow_streamstate.sensors.drain import DrainCompleteSensor
+from airflow_streamstate.sensors.streamstate import DrainCompleteSensor
 
 # [START drain_gate]
 PARAMS = {

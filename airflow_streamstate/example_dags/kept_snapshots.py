@@ -10,11 +10,13 @@ from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import dag
 
-from airflow_streamstate.operators.export import ExportStateOperator
-from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
-from airflow_streamstate.operators.prune import PruneSnapshotsOperator
-from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
-from airflow_streamstate.operators.verify import VerifySnapshotOperator
+from airflow_streamstate.operators.snapshot import (
+    ExportStateOperator,
+    MirrorSnapshotsOperator,
+    PruneSnapshotsOperator,
+    SnapshotStreamOperator,
+    VerifySnapshotOperator,
+)
 
 MIRROR = os.environ.get("KEPT_SNAPSHOTS_MIRROR", "/mnt/elsewhere/streams")
 TABLES = os.environ.get("KEPT_SNAPSHOTS_TABLES", "/mnt/tables")

@@ -6,7 +6,7 @@ died, restarts that were given up, or a failed audit start a run, which says wha
 
 from airflow.sdk import Asset, AssetWatcher, dag, task
 
-from airflow_streamstate.triggers.stream_events import StreamEventTrigger
+from airflow_streamstate.triggers.asset_events import StreamEventTrigger
 
 # [START on_stream_event]
 trouble = Asset(

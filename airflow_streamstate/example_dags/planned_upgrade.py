@@ -13,9 +13,8 @@ from pathlib import Path
 from airflow.sdk import Param, dag, task
 
 from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.drain import DrainStreamOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
-from airflow_streamstate.operators.stop import StopStreamOperator
+from airflow_streamstate.operators.stop import DrainStreamOperator, StopStreamOperator
 
 JOBS = Path(__file__).resolve().parent / "jobs"
 FLIGHTS = os.environ.get("FLIGHTS_FOLDER", "/srv/flights")

@@ -9,9 +9,8 @@ from datetime import timedelta
 
 from airflow.sdk import Param, dag
 
-from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
-from airflow_streamstate.operators.retire import RetireStreamOperator
-from airflow_streamstate.operators.stop import StopStreamOperator
+from airflow_streamstate.operators.snapshot import MirrorSnapshotsOperator
+from airflow_streamstate.operators.stop import RetireStreamOperator, StopStreamOperator
 
 MIRROR = os.environ.get("RETIRED_STREAMS_MIRROR", "/mnt/elsewhere/streams")
 

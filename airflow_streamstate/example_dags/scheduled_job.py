@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import dag
 
-from airflow_streamstate.operators.resume import ResumeStreamOperator
+from airflow_streamstate.operators.deploy import ResumeStreamOperator
 
 
 # [START scheduled_job]

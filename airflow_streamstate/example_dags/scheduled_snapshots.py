@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from airflow.sdk import dag
 
 from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
-from airflow_streamstate.sensors.snapshot import SnapshotReadySensor
+from airflow_streamstate.sensors.streamstate import SnapshotReadySensor
 
 
 # [START scheduled_snapshots]

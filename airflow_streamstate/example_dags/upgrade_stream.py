@@ -20,10 +20,9 @@ from pathlib import Path
 from airflow.sdk import Param, dag, task
 
 from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.drain import DrainStreamOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
-from airflow_streamstate.operators.stop import StopStreamOperator
-from airflow_streamstate.sensors.drain import DrainCompleteSensor
+from airflow_streamstate.operators.stop import DrainStreamOperator, StopStreamOperator
+from airflow_streamstate.sensors.streamstate import DrainCompleteSensor
 
 JOBS = Path(__file__).resolve().parent / "jobs"
 FLIGHTS = os.environ.get("FLIGHTS_FOLDER", "/srv/flights")

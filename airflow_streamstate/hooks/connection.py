@@ -1,21 +1,25 @@
-"""From an Airflow connection of type ``streamstate`` to the configuration of a home.
-
-It takes fetched connections, so that the hook (synchronous) and the trigger (asynchronous) share it.
-"""
+"""Airflow connections as the configuration of a home, of launchers, of ``spark-submit`` and of secrets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Variable
+from airflow.sdk.log import mask_secret
+
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
+from airflow_streamstate.protocol.redaction import EXTRA, Reference
 from airflow_streamstate.protocol.signing import SigningKeys, own_signing_keys
 from airflow_streamstate.store.options import AzureOptions, GCSOptions, S3Options, S3Role, StoreOptions
 
 if TYPE_CHECKING:
+    from airflow_streamstate.controller.drivers.secret_lookup import LookUp
     from airflow_streamstate.controller.home import HomeConfig
+
 
 CONNECTION_TYPE = "streamstate"
 SIGNING_KEY = "signing_secret_key"
@@ -234,3 +238,246 @@ def _mistake(fetched: Fetched, message: str, next_step: str, **facts: object) ->
 def _text(value: object) -> str | None:
     text = str(value).strip() if value is not None else ""
     return text or None
+
+
+# Secrets of Airflow: references to its connections and variables are looked up, and what is secret is masked.
+
+
+def airflow_secrets(environ: Mapping[str, str]) -> LookUp:
+    """A look-up of every kind of reference, which masks found secrets in Airflow's logs; ``environ`` is for ``env://``."""
+
+    def look_up(reference: Reference) -> str:
+        value = _value(reference, environ)
+        if not value:
+            raise InvalidRequestError(
+                "there is no such secret in Airflow",
+                reference=reference.text,
+                next_step="Create it, or correct the reference.",
+            )
+        if reference.is_secret:
+            mask_secret(value)
+        return value
+
+    return look_up
+
+
+def mask_credentials(config: HomeConfig) -> None:
+    """Mask the secrets of a home in Airflow's logs, each alone: Airflow masks a connection's extra as a whole."""
+    for secret in (*config.options.secrets(), *(() if config.keys is None else config.keys.texts)):
+        mask_secret(secret)
+
+
+def _value(reference: Reference, environ: Mapping[str, str]) -> str:
+    from airflow_streamstate.controller.drivers.secret_lookup import from_environment
+
+    if reference.source == "env":
+        return from_environment(reference, environ)
+    try:
+        if reference.source == "airflow-variable":
+            found = Variable.get(reference.key, default=None)
+            return "" if found is None else str(found)
+        return _part(BaseHook.get_connection(reference.key), reference.part)
+    except AirflowNotFoundException:
+        return ""
+    except Exception as error:  # a backend may raise anything, with the secret in its message
+        raise UnavailableError(
+            "Airflow could not look up a secret",
+            reference=reference.text,
+            error=type(error).__name__,
+            next_step="Check Airflow's secrets backend, then try again.",
+        ) from None
+
+
+def _part(connection: Any, part: str) -> str:
+    if not part.startswith(EXTRA):
+        value = getattr(connection, part)
+        return "" if value is None else str(value)
+    name = part.removeprefix(EXTRA)
+    extra: Any = connection.extra_dejson
+    if name in extra:
+        extra = extra[name]
+    else:
+        for step in name.split("."):
+            extra = extra.get(step) if isinstance(extra, Mapping) else None
+    return "" if extra is None or isinstance(extra, Mapping | list) else str(extra)
+
+
+# An Airflow Spark connection as the beginning of a ``spark-submit`` command, built by the apache-spark provider.
+#
+# Only the command of the provider's hook is used (master, queue, namespace, keytab …): its ``submit`` blocks on a
+# pipe, so that a driver would end with the Airflow worker. ``_build_spark_submit_command``, ``_connection`` and
+# ``_env`` are private, the same from 4.11 to 6.3, and held by a contract test. The provider is imported on first use.
+
+_APPLICATION = "<application>"
+_DEPLOY_MODE = "--deploy-mode"
+
+
+@dataclass(frozen=True)
+class SparkSubmission:
+    """How a Spark connection wants drivers to be started.
+
+    Attributes:
+        master: Spark's master URL.
+        spark_submit: the command with its first options; it names the master already.
+        environment: variables in addition to the launcher's own.
+    """
+
+    master: str
+    spark_submit: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def spark_submission(spark_conn_id: str) -> SparkSubmission:
+    """The submission that a connection describes.
+
+    Raises:
+        InvalidRequestError: the connection or the provider is not there, or it asks for cluster mode.
+    """
+    hook = _provider_hook(spark_conn_id)
+    if hook._connection["deploy_mode"] == "cluster":
+        raise InvalidRequestError(
+            "this Spark connection asks for cluster mode, and its drivers run on this machine",
+            spark_conn_id=spark_conn_id,
+            next_step="Use the deploy mode client; for drivers elsewhere give a launcher instead.",
+        )
+    command = [str(word) for word in hook._build_spark_submit_command(_APPLICATION)]
+    if command[-1] != _APPLICATION or command[1:2] != ["--master"]:
+        raise InvalidRequestError(
+            "the installed apache-spark provider builds an unknown form of spark-submit command",
+            spark_conn_id=spark_conn_id,
+            next_step="Use apache-airflow-providers-apache-spark from 5.0 to below 7, or no spark_conn_id.",
+        )
+    return SparkSubmission(
+        master=str(hook._connection["master"]),
+        spark_submit=_without_option(command[:-1], _DEPLOY_MODE),
+        environment={str(name): str(value) for name, value in (hook._env or {}).items()},
+    )
+
+
+def _provider_hook(spark_conn_id: str) -> Any:
+    _need_connection(spark_conn_id)
+    try:
+        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    except ImportError as error:
+        raise InvalidRequestError(
+            "a Spark connection needs the apache-spark provider, which is not installed here",
+            spark_conn_id=spark_conn_id,
+            missing=error.name or str(error),
+            next_step="Install airflow-streamstate[spark].",
+        ) from error
+    try:
+        return SparkSubmitHook(conn_id=spark_conn_id, name="")  # a name would override the script's own
+    except (ValueError, RuntimeError, NameError) as error:  # NameError: a k8s master without the cncf provider
+        raise InvalidRequestError(
+            "the apache-spark provider refuses this connection",
+            spark_conn_id=spark_conn_id,
+            reason=str(error),
+            next_step="Correct the connection.",
+        ) from error
+
+
+def _need_connection(spark_conn_id: str) -> None:
+    # For a missing connection the provider would use `--master yarn`, with only a log line.
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+    try:
+        connection = BaseHook.get_connection(spark_conn_id)
+    except AirflowNotFoundException:
+        connection = None
+    if connection is None or not (connection.host or connection.conn_type != "spark"):
+        raise InvalidRequestError(
+            "there is no such Spark connection" if connection is None else "this Spark connection names no master",
+            spark_conn_id=spark_conn_id,
+            next_step="Create a connection of type spark whose host is the master, e.g. spark://HOST:7077 or local[2].",
+        )
+
+
+def _without_option(words: list[str], option: str) -> tuple[str, ...]:
+    # The launcher itself sets client mode.
+    at = words.index(option) if option in words else None
+    return tuple(words if at is None else words[:at] + words[at + 2 :])
+
+
+# The clients of launchers by Airflow's own hooks and connection types.
+
+_SSH_SECONDS = 5
+_UNCHECKED = {"no_host_key_check", "ignore_hostkey_verification"}
+
+
+def aws_session(conn_id: str) -> Any:
+    """A ``boto3.Session`` of a connection of the type aws, with its role, profile and region.
+
+    Raises:
+        InvalidRequestError: the amazon provider or the connection is not there, or the connection is damaged.
+    """
+    with _refused(conn_id, "amazon", "aws"):
+        from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+
+        AwsGenericHook.get_connection(conn_id)  # without it, the hook goes on with boto3's own chain
+        return AwsGenericHook(aws_conn_id=conn_id, client_type="s3").get_session()
+
+
+def kubernetes_client(conn_id: str) -> Any:
+    """A ``kubernetes.client.ApiClient`` of a connection of the type kubernetes: in-cluster, kubeconfig or token.
+
+    Raises:
+        InvalidRequestError: the cncf provider or the connection is not there, or the connection is damaged.
+    """
+    with _refused(conn_id, "cncf-kubernetes", "kubernetes"):
+        from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+        KubernetesHook.get_connection(conn_id)
+        return KubernetesHook(conn_id=conn_id).get_conn()
+
+
+def ssh_client(conn_id: str) -> Any:
+    """A connected ``paramiko.SSHClient`` of a connection of the type ssh; raises its errors.
+
+    The host's key has to be known, unless the connection itself says ``no_host_key_check``.
+
+    Raises:
+        InvalidRequestError: the ssh provider or the connection is not there, or the connection is damaged.
+    """
+    with _refused(conn_id, "ssh", "ssh"):
+        from airflow.providers.ssh.hooks.ssh import SSHHook
+
+        said = SSHHook.get_connection(conn_id).extra_dejson
+        hook = SSHHook(
+            ssh_conn_id=conn_id,
+            conn_timeout=_SSH_SECONDS,
+            banner_timeout=_SSH_SECONDS,
+            auth_timeout=_SSH_SECONDS,
+        )
+    hook.conn_retry_attempts = 1  # what is to be repeated, the caller repeats
+    if not said.keys() & _UNCHECKED:
+        hook.no_host_key_check = False
+    return hook.get_conn()
+
+
+CONNECT: Mapping[str, Callable[[str], Any]] = {
+    "kubernetes": kubernetes_client,
+    "ssh": ssh_client,
+    "emr-serverless": aws_session,
+    "emr-eks": aws_session,
+}
+"""What gives a launcher the client of a connection, by the launcher's name."""
+
+
+@contextmanager
+def _refused(conn_id: str, provider: str, kind: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise InvalidRequestError(
+            "Airflow's provider for this connection is not installed, or lacks a package",
+            conn_id=conn_id,
+            missing=str(error.name or error),
+            next_step=f"Install it: pip install apache-airflow-providers-{provider}.",
+        ) from None
+    except Exception as error:  # of whatever kind: hooks raise those of the clients that they wrap
+        raise InvalidRequestError(
+            "the connection cannot be used",
+            conn_id=conn_id,
+            reason=" ".join(str(error).split())[:300],
+            next_step=f"Create or correct it in Airflow: type {kind}.",
+        ) from None

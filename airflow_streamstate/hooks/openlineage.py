@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.plan.datasets import DatasetName, datasets_of
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
     Drained,
+    Event,
     Failed,
     Finished,
     Started,

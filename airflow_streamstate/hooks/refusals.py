@@ -1,25 +1,24 @@
-"""The mapping of errors to Airflow's, by remedy (docs/reference/errors.md).
-
-An error that a retry can mend becomes an ``AirflowException``, every other one an ``AirflowFailException``. A retry is
-safe: a task's request ids are the same for every try.
-"""
+"""Errors as Airflow's exceptions (docs/reference/errors.md), and values that are refused when a DAG is parsed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 
 from airflow_streamstate import errors
 from airflow_streamstate.errors import (
+    InvalidRequestError,
     ObjectExistsError,
     Remedy,
     StreamStateError,
     VersionConflictError,
 )
-from airflow_streamstate.hooks.stats import count_task
-from airflow_streamstate.protocol.causes import cause_of_failure
+from airflow_streamstate.hooks.configuration import count_task
+from airflow_streamstate.protocol.ids import check_id
+from airflow_streamstate.protocol.redaction import cause_of_failure
 
 # READ_BACK: the same request finds what was written. INSPECT: the retry waits on, or starts the next attempt.
 _RETRYABLE = frozenset({Remedy.RETRY, Remedy.INSPECT, Remedy.READ_BACK})
@@ -101,3 +100,36 @@ def error_from_json(raw: object) -> StreamStateError:
         raise ValueError(f"no error class {str(raw.get('type'))[:60]!r}")
     context = {str(key): value for key, value in raw["context"].items() if key not in ("message", "next_step")}
     return cls(raw["message"], next_step=str(raw.get("next_step", "")), **context)
+
+
+# Refuses, when a DAG is parsed, what no run of it could use: a wrong word or stream id that is no template.
+
+_TEMPLATE_MARKS = ("{{", "{%", "{#")
+
+
+class ChecksLiterals:
+    """Mixin of operators and sensors, before Airflow's class; it checks fields as ``__init__`` sets them.
+
+    A templated field is checked again when the task runs, with all other fields.
+    """
+
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """The words that a field may have, by field."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, str) and not getattr(self, "_BaseOperator__instantiated", False):
+            self._check_literal(name, value)
+        super().__setattr__(name, value)
+
+    def _check_literal(self, name: str, value: str) -> None:
+        if any(mark in value for mark in _TEMPLATE_MARKS):
+            return
+        if name == "stream_id":
+            check_id(value, "stream id")
+        choices = self.literal_choices.get(name)
+        if choices is not None and value not in ("", "None", *choices):
+            raise InvalidRequestError(
+                f"{name} of {type(self).__name__} is none of its words",
+                given=value,
+                next_step=f"Use one of: {', '.join(choices)}.",
+            )

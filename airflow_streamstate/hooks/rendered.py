@@ -1,18 +1,16 @@
-"""Parses rendered template fields: native rendering gives objects, plain rendering gives text.
-
-Every parser raises InvalidRequestError, with the field's name, for a value that it cannot parse.
-"""
+"""Parses rendered template fields, and writes texts of streams as Markdown."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.options import plain_options
+from airflow_streamstate.launch.interface import plain_options
 from airflow_streamstate.protocol.codec import parse_time
 from airflow_streamstate.protocol.terms.declaration import Kind, Term, terms_of
 from airflow_streamstate.protocol.terms.version import LauncherChoice
@@ -215,3 +213,20 @@ _PARSERS: Mapping[Kind, Callable[[Term, Any, str], Any]] = {
     "paths": lambda _one, value, field: tuple(map(Path, texts(value, field))),
     "part": _part,
 }
+
+
+# Text of streams in Markdown, e.g. in the form by which a person approves a plan.
+
+_MARKUP = re.compile(r"[\\`*_\[\]()<>!|~&#]")
+_LINKED = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)", re.IGNORECASE)
+_NO_WIDTH = "\u200b"
+
+
+def plain_markdown(text: object) -> str:
+    """Text within a line that Markdown shows as it is, also in a table: no link, no picture, no element, no code.
+
+    Interfaces make links of bare addresses, too, after they have read the Markdown. So an address is broken by a
+    character without width.
+    """
+    line = " ".join(str(text).split())
+    return _MARKUP.sub(lambda found: f"\\{found[0]}", _LINKED.sub(_NO_WIDTH, line))

@@ -14,9 +14,15 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
-from airflow_streamstate.hooks.connection import CONNECTION_TYPE, Fetched, aws_conn_id_of, home_config
-from airflow_streamstate.hooks.launchers import CONNECT
-from airflow_streamstate.hooks.secrets import airflow_secrets, mask_credentials
+from airflow_streamstate.hooks.connection import (
+    CONNECT,
+    CONNECTION_TYPE,
+    Fetched,
+    airflow_secrets,
+    aws_conn_id_of,
+    home_config,
+    mask_credentials,
+)
 from airflow_streamstate.protocol.codec import format_time
 
 if TYPE_CHECKING:
@@ -127,9 +133,9 @@ class StreamStateHook(BaseHook):
 def controller_on_this_machine(home: Home, clock: Clock, requested_by: str) -> Controller:
     """The client for a worker or triggerer; drivers on this machine get none of Airflow's secrets."""
     from airflow_streamstate.controller.client import Controller
-    from airflow_streamstate.hooks.spark_connection import spark_submission
-    from airflow_streamstate.launch.inherited import inherited
+    from airflow_streamstate.hooks.connection import spark_submission
     from airflow_streamstate.launch.launchers import Launchers
+    from airflow_streamstate.launch.local import inherited
 
     launcher = Launchers(clock, CONNECT, environ=inherited(os.environ))
     _quiet_botocore()

@@ -1,22 +1,23 @@
-"""What every launcher promises; ``tests/contract/launch`` checks each implementation.
-
-A driver outlives its launching process, so it is represented by a handle of plain JSON that any process can ask with,
-any time later, as ``kubectl`` asks about a job.
-"""
+"""The interface of every launcher, its options and its recorded handles; ``tests/contract/launch`` checks each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import difflib
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError
+from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UntrustedRecordError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import FieldError, fields_json, read_fields
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
 
 LaunchState = Literal["pending", "running", "exited", "gone", "unknown"]
 LOCAL = "local"
@@ -310,3 +311,116 @@ class OpensPages(Protocol):
             InvalidRequestError: there is no such page.
             UnavailableError: it cannot be made now.
         """
+
+
+# A launcher's options as they are given: names that exist, values in one form from the shell and from Airflow.
+
+
+def plain_options(given: Mapping[str, object]) -> dict[str, object]:
+    """The options in the form of a command line: texts, and the lists and objects that are written as JSON.
+
+    A DAG's number or boolean is the text that a shell would give, so that both ask for the same.
+    """
+    return {str(name): _plain(value) for name, value in given.items()}
+
+
+def option_text(value: object) -> object:
+    """A number or a boolean as text; anything else as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return str(value)
+    return value
+
+
+def read_options(launcher: str, given: Mapping[str, object], known: Iterable[str]) -> dict[str, object]:
+    """The options as ``plain_options``, all of which this launcher has.
+
+    Raises:
+        InvalidRequestError: it lacks one; the next step names the nearest.
+    """
+    names = list(known)
+    for name in given:
+        if name in names:
+            continue
+        near = difflib.get_close_matches(name, names, 1)
+        raise InvalidRequestError(
+            "this launcher has no such option",
+            launcher=launcher,
+            option=name,
+            known=", ".join(names),
+            next_step=f"Did you mean {near[0]}?" if near else "Use one of the known ones.",
+        )
+    return plain_options(given)
+
+
+def _plain(value: object) -> object:
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return option_text(value)
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value  # the launcher says what is wrong with a text that is no JSON
+
+
+# What a launcher may take from a recorded handle: the ids of the run, by their pattern. All else is only compared.
+#
+# Whoever can write into a home can write such a record.
+
+_MOST_SHOWN = 200
+_WARNING = "It can be forged: nothing was done by it."
+
+
+def check_launch(place: LaunchPlace, recorded: LaunchHandle) -> None:
+    """Raise UntrustedRecordError where the record is of another launcher, or of another launch."""
+    for name in ("launcher", "launch_key"):
+        if getattr(recorded, name) != getattr(place, name):
+            raise untrusted(place, name, getattr(recorded, name), getattr(place, name))
+
+
+def check_same(place: LaunchPlace, recorded: LaunchHandle, expected: Mapping[str, object]) -> None:
+    """Raise UntrustedRecordError where a record says something else than ``expected``; it may lack names."""
+    for name, value in expected.items():
+        if name in recorded.data and recorded.data[name] != value:
+            raise untrusted(place, name, recorded.data[name], value)
+
+
+def check_options(place: LaunchPlace, recorded: LaunchHandle, expected: Mapping[str, object]) -> None:
+    """As ``check_same``, of the options that a record has; one that it lacks is at its default."""
+    options = recorded.data.get("options", {})
+    if not isinstance(options, Mapping):
+        raise untrusted(place, "options", options, "an object")
+    for name, value in expected.items():
+        if options.get(name, value) != value:
+            raise untrusted(place, name, options[name], value)
+
+
+def id_in(place: LaunchPlace, recorded: LaunchHandle, name: str, pattern: re.Pattern[str]) -> str:
+    """An id of the run, as the record says it; "" where it says none.
+
+    Raises:
+        UntrustedRecordError: it is no text of this pattern.
+    """
+    value = recorded.data.get(name)
+    if value is None or value == "":
+        return ""
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise untrusted(place, name, value, f"text of the form {pattern.pattern}")
+    return value
+
+
+def untrusted(place: LaunchPlace, name: str, recorded: object, expected: object) -> UntrustedRecordError:
+    """The error of a record that says something else than its reader knows."""
+    return UntrustedRecordError(
+        f"the record of this launch names another {name.replace('_', ' ')} than its reader's configuration",
+        launcher=place.launcher,
+        launch_key=place.launch_key,
+        recorded=_shown(recorded),
+        expected=_shown(expected),
+        next_step=f"{_WARNING} If the driver was launched with other settings, use those.",
+    )
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"

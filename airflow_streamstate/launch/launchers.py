@@ -21,9 +21,9 @@ from airflow_streamstate.launch.interface import (
     LaunchRequest,
     LaunchStatus,
     OpensPages,
+    check_launch,
     no_page,
 )
-from airflow_streamstate.launch.recorded import check_launch
 
 if TYPE_CHECKING:
     from typing_extensions import Self

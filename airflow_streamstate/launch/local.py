@@ -1,12 +1,9 @@
-"""Drivers on this machine, in client mode: ``spark-submit`` in a session that outlives the launching process.
-
-The session is led by ``/bin/sh`` (``lead.sh``), which records the exit status; ``detached.py`` claims the launch folder
-and becomes that shell. So the folder tells everything: no claim, no driver; a claim names the process that leads the
-driver's session; an exit status means that nothing of the session is left.
-"""
+"""Drivers on this machine: their status, logs and end; what they inherit, and the secrets that they were given."""
 
 from __future__ import annotations
 
+import fnmatch
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
@@ -24,8 +21,8 @@ from airflow_streamstate.errors import (
     UntrustedRecordError,
 )
 from airflow_streamstate.launch.folder import LOG_NAME, LaunchFolder, translated
-from airflow_streamstate.launch.handed_over import folder_of, handed_over_secrets
 from airflow_streamstate.launch.interface import (
+    DRIVER_CONFIG,
     LOCAL,
     Connect,
     LaunchHandle,
@@ -33,14 +30,46 @@ from airflow_streamstate.launch.interface import (
     LaunchRequest,
     LaunchState,
     LaunchStatus,
+    check_launch,
+    check_same,
 )
-from airflow_streamstate.launch.processes import exit_sentence, this_machine
-from airflow_streamstate.launch.recorded import check_launch, check_same
-from airflow_streamstate.launch.session import Session
+from airflow_streamstate.launch.processes import Session, exit_sentence, this_machine
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 
 if TYPE_CHECKING:
     from airflow_streamstate.launch.local_start import LocalStart
+
+
+# The secrets that a driver on this machine was given, to hide them in its log.
+
+
+def folder_of(handle: LaunchHandle) -> LaunchFolder | None:
+    """The folder of a launch on this machine; None where its handle names none."""
+    path, top = handle.data.get("folder"), handle.data.get("work_dir")
+    if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+        return None
+    return LaunchFolder(Path(path), Path(top) if isinstance(top, str) and top else None)
+
+
+def handed_over_secrets(handle: LaunchHandle | None) -> tuple[str, ...] | None:
+    """The values of references to secrets at this launch, () for none.
+
+    None if unknown: its folder is not here, or its files are damaged or not readable for this user.
+    """
+    folder = None if handle is None else folder_of(handle)
+    if folder is None:
+        return None
+    try:
+        raw = json.loads(folder.read(DRIVER_CONFIG) or b"")
+    except (OSError, ValueError, RecursionError, UntrustedRecordError):
+        return None
+    if not isinstance(raw, dict) or "launch_key" not in raw:
+        return None
+    values = raw.get("secrets", [])  # a release without references wrote none
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        return None
+    return tuple(values)
+
 
 _OUT_OF_HEAP = 52
 # Why a driver ended, by its log. Each line was seen on real Spark. Hints for people: they decide nothing (Law 13).
@@ -293,3 +322,26 @@ def _foreign_folder(folder: LaunchFolder, launch_key: str) -> ConflictError:
         launch_key=launch_key,
         next_step="Give every launch key a folder of its own.",
     )
+
+
+# What a driver on this machine inherits of the environment of the process that launches it.
+#
+# A list of what is kept: a worker's environment holds secrets under any name. What else a script needs, its
+# deployment names by its environment; what the driver needs to reach its home, the controller hands over.
+
+KEPT = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LC_*", "TERM"),
+    *("JAVA_HOME", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "LD_LIBRARY_PATH"),
+    *("SPARK_*", "PYSPARK_*", "HADOOP_*", "YARN_CONF_DIR", "HIVE_CONF_DIR", "KRB5_CONFIG"),
+    # Where Python finds what the script imports.
+    *("PYTHON*", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "XDG_CACHE_HOME"),
+    *("MALLOC_ARENA_MAX", "OMP_NUM_THREADS"),
+    *("http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE"),
+)
+"""Names, and patterns of names."""
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that a driver on this machine inherits."""
+    return {name: value for name, value in environ.items() if any(fnmatch.fnmatchcase(name, one) for one in KEPT)}

@@ -15,11 +15,10 @@ from airflow_streamstate.launch import detached
 from airflow_streamstate.launch.command import DriverCommand, build_command, check_request, spark_version_of
 from airflow_streamstate.launch.driver_zip import LEAD_NAME, RUNNER_NAME, ZIP_NAME, build_driver_zip, write_runner
 from airflow_streamstate.launch.folder import LaunchFolder, translated, write_file
-from airflow_streamstate.launch.inherited import inherited
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.launch.master import check_master_answers
-from airflow_streamstate.launch.processes import read_stat
-from airflow_streamstate.launch.session import MARKER
+from airflow_streamstate.launch.local import inherited
+from airflow_streamstate.launch.processes import MARKER, read_stat
+from airflow_streamstate.launch.submit_options import check_master_answers
 
 START_SECONDS = 30.0
 _SHELL = "/bin/sh"

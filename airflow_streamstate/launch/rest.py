@@ -102,7 +102,7 @@ class Until:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RestAnswer:
     """What a server answered.
 
     Attributes:
@@ -131,7 +131,7 @@ def ask(
     seconds: float = ANSWER_SECONDS,
     at_most: int = ANSWER_BYTES,
     refuses: Callable[[str], bool] | None = None,
-) -> Answer:
+) -> RestAnswer:
     """One request; an answer with any status is one, a redirect too.
 
     Args:
@@ -165,7 +165,7 @@ def ask(
         raise UnavailableError(
             "the answer of a server is too large", url=url, reason=f"it has more than {at_most} bytes"
         )
-    return Answer(status, found, _time(date))
+    return RestAnswer(status, found, _time(date))
 
 
 class _Cut:

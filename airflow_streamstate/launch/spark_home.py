@@ -1,17 +1,22 @@
-"""Finding what a driver needs on this machine: ``spark-submit``, its Python, and Java."""
+"""Finds Spark, Python and Java on this machine, and the jars by which Spark reaches S3."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
+from airflow_streamstate.launch.folder import translated, write_file
+from airflow_streamstate.launch.rest import ask
+from airflow_streamstate.store.open import is_readable_on_its_way
 
 SPARK_SUBMIT = "spark-submit"
 _CORE_JAR = re.compile(r"spark-core_[0-9.]+-([0-9]+\.[0-9]+\.[0-9]+.*)\.jar")
@@ -167,3 +172,200 @@ def _python_beside(spark_submit: Path) -> dict[str, str]:
 
 def _is_executable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
+
+
+# The packages that a Spark needs to reach checkpoints on S3: hadoop-aws of exactly the Hadoop that it is built on.
+#
+# Spark itself has no S3A. The AWS SDK bundle that hadoop-aws asks for (600 MB) is left out where the sufficient parts
+# of it are known; they were found by running whole streams with them.
+
+SETTING = "spark.streamstate.s3.packages"
+"""``auto`` (the default), ``pinned`` (the same jars, fetched by us and compared with pinned digests), ``none`` where
+Spark has a connector of its own, or Maven coordinates to use instead."""
+PINNED_HADOOP = "3.5.0"
+EXCLUDES = "spark.jars.excludes"
+_HADOOP_JAR = re.compile(r"hadoop-client-api-([0-9]+(?:\.[0-9]+)+)\.jar")
+_CONNECTOR_JAR = re.compile(r"(.*/)?hadoop-(aws|cloud-storage)-[^/]*\.jar")
+_LIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "3.5.0": (
+        (
+            "org.apache.hadoop:hadoop-aws:3.5.0",
+            "software.amazon.awssdk:s3-transfer-manager:2.35.4",
+            "software.amazon.awssdk:sts:2.35.4",
+        ),
+        (
+            "software.amazon.awssdk:bundle",
+            "org.wildfly.openssl:wildfly-openssl",
+            # Spark has these itself, and two versions of them in one driver conflict.
+            "io.netty:*",
+            "org.slf4j:slf4j-api",
+            "commons-codec:commons-codec",
+            "commons-logging:commons-logging",
+            "org.apache.httpcomponents:*",
+        ),
+    ),
+}
+"""By Hadoop version: packages and excludes that replace hadoop-aws with its bundle."""
+
+
+@dataclass(frozen=True)
+class Connector:
+    """The packages to add.
+
+    Attributes:
+        packages: Maven coordinates; empty for none.
+        excludes: ``group:name`` of their dependencies that are left out.
+        reason: why these, in words.
+        is_pinned: jars of ``launch.pinned_jars`` in their place.
+    """
+
+    packages: tuple[str, ...]
+    excludes: tuple[str, ...]
+    reason: str
+    is_pinned: bool = False
+
+
+def connector_for(
+    spark_home: Path | None, conf: Mapping[str, str], packages: Sequence[str] = (), jars: Sequence[str] = ()
+) -> Connector:
+    """The packages that this Spark needs beside the user's own ``packages`` and ``jars``.
+
+    Args:
+        spark_home: the installation; None if unknown.
+        conf: the configuration of the driver.
+
+    Raises:
+        InvalidRequestError: the Hadoop that it is built on is unknown.
+    """
+    asked = conf.get(SETTING, "auto").strip()
+    if asked == "none":
+        return Connector((), (), f"{SETTING} says none")
+    if asked not in ("auto", "", "pinned"):
+        listed = tuple(part.strip() for part in asked.split(",") if part.strip())
+        return Connector(listed, (), f"{SETTING} names them")
+    if any(":hadoop-aws:" in f"{package}:" for package in packages) or any(map(_CONNECTOR_JAR.fullmatch, jars)):
+        return Connector((), (), "the packages or jars of the deployment have it")
+    names = sorted(path.name for path in (spark_home / "jars").glob("hadoop-*.jar")) if spark_home else []
+    if any(map(_CONNECTOR_JAR.fullmatch, names)):
+        return Connector((), (), f"the Spark in {spark_home} has it")
+    version = next((found[1] for found in map(_HADOOP_JAR.fullmatch, names) if found), None)
+    if version is None:
+        raise InvalidRequestError(
+            "the Hadoop that this Spark is built on is unknown, and so is what it needs to reach S3",
+            spark_home=str(spark_home) if spark_home else "not known",
+            next_step=f"Set {SETTING} to none if this Spark reaches S3 by itself, else to coordinates of hadoop-aws.",
+        )
+    if asked == "pinned" and version != PINNED_HADOOP:
+        raise InvalidRequestError(
+            "the jars by which this Spark reaches S3 are not pinned",
+            hadoop=version,
+            pinned=PINNED_HADOOP,
+            next_step=f"Leave {SETTING} out, or give the jars by --jars, which the home pins.",
+        )
+    if asked == "pinned":
+        return Connector((), (), f"Hadoop {version} in {spark_home}, by pinned digests", is_pinned=True)
+    if version in _LIGHT:
+        return Connector(*_LIGHT[version], f"Hadoop {version} in {spark_home}")
+    return Connector((f"org.apache.hadoop:hadoop-aws:{version}",), (), f"Hadoop {version} in {spark_home}, untried")
+
+
+# Jars by which Spark reaches S3, fetched by us and compared with digests that are part of this package.
+#
+# Spark's own resolver compares what it downloads with checksums of the same repository, which whoever can change a
+# jar there can change, too.
+
+URL_VARIABLE = "STREAMSTATE_MAVEN_URL"
+"""Another repository than Maven Central: a mirror, with or without a path."""
+CENTRAL = "https://repo1.maven.org/maven2"
+FETCH_SECONDS = 120.0
+MOST_BYTES = 64 << 20
+_AT_ONCE = 6
+_AWS: Mapping[str, str] = {
+    "annotations": "6f36bd87155d1dd85d6efbdd29e532e3759a022211feb71affebee1aa34f04b8",
+    "apache-client": "6eade21b482724ed0a4613eaa95d20e47e7a81304bd28538ac427fece94a7740",
+    "arns": "c63cc29f76a8527e9e10b621703163df541dc5cb315508dc2898518602c75380",
+    "auth": "6b601323004833fb4a857ffc95db4795e0e6320eb93e64b1246c655c9ff04994",
+    "aws-core": "fdb5fc8f1a48d97fa7d04d3460fb42f6973c7b1bbe1b9d317871ef0162bcb623",
+    "aws-query-protocol": "9b4cf9b78977cc9f5b4ceae9c435dedbde6a055a0f8d9e053eaca945715e2a9f",
+    "aws-xml-protocol": "4f59176da2522c357b1993e4a890fde529f12f365795ef86269bde4a3984cd0d",
+    "checksums": "94464af4374d08ecf33ca06ed4d03e1615529e547726e26b56abacefbeee7948",
+    "checksums-spi": "88b5af85ac2d3c862be8856be4e683ab31932e4a5a3c1c45af864d2671ac7cec",
+    "crt-core": "2c6aaa17bf9ccbb9d962dded4351e73decb197e3c5519970e0dae17e05d3df62",
+    "endpoints-spi": "ef02441bda916959b8341290b49c68cc35538e1ad6f8629b75d8334dc6653e00",
+    "http-auth": "3ec933a06e751a05e195eb3589209e23c44e1897263b6fcae34ef4cc63cd4491",
+    "http-auth-aws": "c4acb92fdec90bfd9b67bfab8e41b69cd152c03cacc10281a8ab464791856e01",
+    "http-auth-aws-eventstream": "709107552f302be3fa9e05969a3779f5c0f07fb809e6fa1fa571a6f0c61326dd",
+    "http-auth-spi": "4495463406bb98eb136f2c3f3604ed5f08ec9974ebc3f34f2121b20679f61d5c",
+    "http-client-spi": "728be89b2a07b595edb0adee3a2cbbbdd4cb1f4caddde0d08c3979fe2620dedb",
+    "identity-spi": "188d73db7d4e2361654bc3c5a1b3eaeb445d0500fb012cc46c5d67975adf97bf",
+    "json-utils": "80d67a6bb3e7eb49c7d4b6e4ba4c1463ed7da0192b795158328602dc131c5ecc",
+    "metrics-spi": "c2a4ee90a21081317e2e6eba0c414d05d3d518aed2f86b1c1710a7367b450487",
+    "netty-nio-client": "b82f8b33e5c85273a47da45ede884d7ccb31c9c2f69e6910a76c5c48fa1275dc",
+    "profiles": "0f4ef7ca72ccd80dd49ebeaf7f3ce60a7d7a00da59a91aeeae6e91052bbacbd8",
+    "protocol-core": "f2532eca6ba2142fe4821d5decb03c83a3e15dc8bfae2240e7f2efa75f9868b5",
+    "regions": "77eae87b34ce96ecdf916a9bc06684dbeafcb6d38ef0513285fa5d5d6d41f5ca",
+    "retries": "f99fb2f8c66d7e859955b3542d3af8f9de8f23a21d5e3250f0f2c5f18487e469",
+    "retries-spi": "668638751d059c527ddd41ffa4dcebe36a7c14860ed56776df09b861c14dc7dd",
+    "s3": "f23532c5223be9b0bfec0d72837ed09ed34dbdf8022818ba145b20076a78b4bc",
+    "s3-transfer-manager": "0eec78870b3d0abc509a847072cf963cb2ae6e360dc6161a9449b3398c470476",
+    "sdk-core": "fa559a4ce598852f3519c8f3b36250f583b0858a7611eedc4a81997778c617f4",
+    "sts": "8d0f7816d3f96e3f00249f5d054d926e939a104bcf9ef57676ee0b16c59684d2",
+    "third-party-jackson-core": "32f4252c6c2df8f3a4aff885e6dc77024ad6b4cb48455d07b461ec30c41643ea",
+    "utils": "642aeef536a071668f0b772f05f9d21573abf6955e7b6fb5fdb893760cca10e8",
+    "utils-lite": "e004806def5e22ec98edc48a133ff3317166255e1ba29d93d129e9fdfa64a7be",
+}
+_ACCELERATOR = "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1"
+HADOOP_3_5_0: Mapping[str, str] = {
+    "org.apache.hadoop:hadoop-aws:3.5.0": "66bd9eefb938b1a1657487324b63c13df2d8b17164a1dd24e0ef37b905bc5baa",
+    "org.reactivestreams:reactive-streams:1.0.4": "f75ca597789b3dac58f61857b9ac2e1034a68fa672db35055a8fb4509e325f28",
+    "software.amazon.eventstream:eventstream:1.0.1": "0c37d8e696117f02c302191b8110b0d0eb20fa412fce34c3a269ec73c16ce822",
+    _ACCELERATOR: "4959a9747cbb479c73c3ffbcd479bee5b014f8b2880994585a8693fb9d24675e",
+    **{f"software.amazon.awssdk:{name}:2.35.4": digest for name, digest in _AWS.items()},
+}
+"""By Maven coordinate the sha256 of each jar that hadoop-aws 3.5.0 needs beside those of Spark 4.2."""
+
+
+def pinned_jars(environ: Mapping[str, str], digests: Mapping[str, str] = HADOOP_3_5_0) -> tuple[str, ...]:
+    """The paths of the jars in the cache of this user, fetched where they are not there yet.
+
+    Raises:
+        DataError: one is not what was pinned; none is used.
+        InvalidRequestError: the repository cannot be used.
+        UnavailableError: one cannot be had now.
+    """
+    base = environ.get(URL_VARIABLE, CENTRAL).rstrip("/")
+    if not base.startswith(("https://", "http://")) or is_readable_on_its_way(base):
+        raise InvalidRequestError(
+            "this is no repository of jars", variable=URL_VARIABLE, url=base, next_step="Give an https URL."
+        )
+    top = Path(environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "streamstate" / "jars"
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return tuple(pool.map(lambda jar: str(_fetched(base, top, *jar)), digests.items()))
+
+
+def _fetched(base: str, top: Path, coordinate: str, digest: str) -> Path:
+    group, artifact, version = coordinate.split(":")
+    name = f"{artifact}-{version}.jar"
+    path = top / digest / name
+    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+        return path
+    url = f"{base}/{group.replace('.', '/')}/{artifact}/{version}/{name}"
+    answer = ask("GET", url, seconds=FETCH_SECONDS, at_most=MOST_BYTES)
+    if answer.status != 200:
+        raise UnavailableError(
+            "a jar cannot be had from its repository",
+            url=url,
+            status=answer.status,
+            next_step=f"Name a repository that has it by {URL_VARIABLE}, then do the same again.",
+        )
+    if hashlib.sha256(answer.body).hexdigest() != digest:
+        raise DataError(
+            "a jar of the repository is not the one that this release was tried with, and is not used",
+            url=url,
+            expected_sha256=digest,
+            next_step="Use another repository; if Maven Central itself gives it, report it.",
+        )
+    with translated(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_file(path, answer.body)
+    return path

@@ -1,16 +1,14 @@
-"""Options that reach ``spark-submit`` from more than one side, joined.
-
-``spark-submit`` lets a later ``--py-files`` replace an earlier one, and either replace ``spark.submit.pyFiles``; a
-``--conf`` on the command line, which every user can read, wins over any file. So these options of a given command
-prefix or of the configuration are taken out there and joined here.
-"""
+"""Options of ``spark-submit`` that come from several sides, master URLs, and releases that are known to fail."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.frozen import dataclass
 
 _LISTS = {"--py-files": "py_files", "--files": "files", "--packages": "packages", "--jars": "jars"}
@@ -113,3 +111,250 @@ def _key_value(text: str) -> dict[str, str]:
 
 def _split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+# What a master URL says about where things run, and whether a standalone master answers.
+#
+# Spark itself asks a standalone master that is down for a minute and a half, and then only logs it. Drivers in client
+# mode run on this machine and reach only what can be reached from here.
+
+SETTING = "spark.streamstate.master.check"
+"""``connect`` (the default), or ``none`` where only the driver's command reaches the master."""
+CONNECT_SECONDS = 3.0
+
+_MASTER = re.compile(
+    r"local|local\[(?:\*|0*[1-9][0-9]*)(?:\s*,\s*[0-9]+)?\]|local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]"
+    r"|spark://.+|k8s://.+|yarn"
+)
+_STANDALONE = "spark://"
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/@]+):(?P<port>[0-9]{1,5})")
+_LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")
+# As the kernel names them; a fuse mount is as a rule of another machine, too.
+_SHARED_FILE_SYSTEM = re.compile(
+    r"9p|afs|beegfs|ceph|cifs|fhgfs|fuse\..*|gfs2|glusterfs|gpfs|lustre|nfs4?|ocfs2|panfs|smb3|smbfs|virtiofs|wekafs"
+)
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def check_master(master: str) -> None:
+    """Check that Spark knows this kind of master; Spark would say so only after its JVM has started.
+
+    Raises:
+        InvalidRequestError: it does not.
+    """
+    if not _MASTER.fullmatch(master) or (master.startswith(_STANDALONE) and not addresses_of(master)):
+        raise InvalidRequestError(
+            "this is not a master that Spark knows",
+            master=master,
+            next_step="Use local[N], spark://HOST:PORT, k8s://…, or yarn.",
+        )
+
+
+def addresses_of(master: str) -> tuple[tuple[str, int], ...]:
+    """Host and port of each master of a standalone cluster, which may have several; () for any other kind."""
+    if not master.startswith(_STANDALONE):
+        return ()
+    found = [_ADDRESS.fullmatch(part.strip()) for part in master.removeprefix(_STANDALONE).split(",")]
+    return tuple((match["host"].strip("[]"), int(match["port"])) for match in found if match)
+
+
+def is_in_process(master: str) -> bool:
+    """Whether the executors are the driver's own process."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether the whole job runs on this machine: in one process, or on a cluster on loopback."""
+    addresses = addresses_of(master)
+    return master.startswith("local") or bool(addresses and all(_LOOPBACK.fullmatch(host) for host, _ in addresses))
+
+
+def check_master_answers(master: str, conf: Mapping[str, str]) -> None:
+    """Check that one of the masters of a standalone cluster takes connections; other kinds are not asked.
+
+    Raises:
+        InvalidRequestError: the setting has no such value.
+        UnavailableError: none does.
+    """
+    if not is_asked(conf):
+        return
+    reasons = []
+    for host, port in addresses_of(master):
+        try:
+            socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+            return
+        except (OSError, OverflowError) as error:
+            reasons.append(f"{host}:{port}: {_words(error)}")
+    if reasons:
+        raise UnavailableError(
+            "the master of the cluster does not answer",
+            master=master,
+            reason="; ".join(reasons),
+            next_step="Start it or correct its address, then do the same again; where only the driver reaches it, set"
+            f" {SETTING}=none.",
+        )
+
+
+def is_asked(conf: Mapping[str, str]) -> bool:
+    """Whether the master is asked before a driver is started.
+
+    Raises:
+        InvalidRequestError: the setting has no such value.
+    """
+    asked = conf.get(SETTING, "connect").strip()
+    if asked not in ("connect", "none"):
+        raise InvalidRequestError(
+            "this setting has no such value", setting=SETTING, value=asked, next_step="Set it to connect or none."
+        )
+    return asked == "connect"
+
+
+def own_disk_note(master: str, folder: Path, mounts: Path = _MOUNTS) -> str:
+    """One sentence where executors of such a master may keep state on disks of their own; "" where they cannot.
+
+    Args:
+        folder: of the checkpoints; need not exist yet.
+        mounts: the list of mounts.
+    """
+    if is_on_this_machine(master) or _is_shared(folder, mounts):
+        return ""
+    return (
+        f"checkpoints lie on a disk of this machine ({folder}), but executors of {master} may run on others: they would"
+        " keep their state there, where no restart and no snapshot finds it. Put checkpoints on S3, or into a folder"
+        " that every machine of the cluster mounts at the same path"
+    )
+
+
+def _is_shared(folder: Path, mounts: Path) -> bool:
+    try:
+        lines = [line.split() for line in mounts.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return False
+    place = folder.resolve()
+    kinds = {Path(_unescaped(line[1])): line[2] for line in lines if len(line) > 2}
+    kind = next((kinds[parent] for parent in (place, *place.parents) if parent in kinds), "")
+    return bool(_SHARED_FILE_SYSTEM.fullmatch(kind))
+
+
+def _unescaped(path: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {CONNECT_SECONDS:g} s"
+    if isinstance(error, OverflowError):
+        return "no such port"
+    return str(getattr(error, "strerror", None) or error).lower()
+
+
+# Releases of a driver's components that are known to fail: one table, for ``doctor``, ``plan`` and the docs.
+#
+# A release is recognised by its Maven coordinates (``--packages``, ``spark.jars.packages``) or by the name of its jar
+# (``--jars``, ``spark.jars``, the jars of an installation).
+
+DEFAULTS_FILE = "spark-defaults.conf"
+
+
+@dataclass(frozen=True)
+class KnownBad:
+    """Releases of one component that fail in one way.
+
+    Attributes:
+        component: for people.
+        artifact: its Maven artifact, without the suffix of Scala or Spark.
+        releases: those that fail.
+        symptom: a lower-case clause without its full stop.
+        remedy: a whole sentence.
+        sparks: they fail only on these releases of Spark; () for all.
+    """
+
+    component: str
+    artifact: str
+    releases: tuple[str, ...]
+    symptom: str
+    remedy: str
+    sparks: tuple[str, ...] = ()
+
+
+KNOWN_BAD: tuple[KnownBad, ...] = (
+    KnownBad(
+        "Spark's Kafka connector",
+        "spark-sql-kafka-0-10",
+        ("4.1.1", "4.1.2"),
+        "a query that is started again over a planned batch (after a kill, or from a snapshot with one) dies with a"
+        " NullPointerException in KafkaMicroBatchStream.metrics (SPARK-57438)",
+        "Use release 4.1.3 of the connector.",
+    ),
+    KnownBad(
+        "Delta Lake",
+        "delta-spark",
+        ("4.1.0",),
+        "a write fails at the table's first checkpoint with a NoSuchMethodError in ParquetToSparkSchemaConverter",
+        "Use the build of Delta 4.4.0 that is made for this Spark.",
+        ("4.1.2", "4.2.0"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class BadRelease:
+    """A release that is known to fail, and the coordinates or jar by which it was recognised."""
+
+    name: str
+    release: str
+    known: KnownBad
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.known.component} {self.release} ({self.name}): {self.known.symptom}. {self.known.remedy}"
+
+
+def known_bad_among(names: Iterable[str], spark_version: str) -> tuple[BadRelease, ...]:
+    """The releases among these that are known to fail, each once.
+
+    Args:
+        names: Maven coordinates, and names or URIs of jars.
+        spark_version: of the Spark that they are used with; "" for unknown, which counts as one that they fail on.
+    """
+    found: dict[tuple[str, str], BadRelease] = {}
+    for name in names:
+        for known in KNOWN_BAD:
+            release = _release_of(name, known.artifact)
+            fails_here = not known.sparks or not spark_version or spark_version in known.sparks
+            if release in known.releases and fails_here:
+                found.setdefault((known.artifact, release), BadRelease(name, release, known))
+    return tuple(found.values())
+
+
+def brought_names(packages: Sequence[str], jars: Sequence[str], conf: Mapping[str, str]) -> tuple[str, ...]:
+    """The coordinates and jars that a driver is given, including those in its configuration."""
+    options = absorb_conf(SubmitOptions(conf=conf, packages=tuple(packages), jars=tuple(jars)))
+    return (*options.packages, *options.jars)
+
+
+def installed_names(spark_home: Path | None, conf_folder: Path | None = None) -> tuple[str, ...]:
+    """The jars of a Spark installation, and those that its defaults add.
+
+    Args:
+        spark_home: the installation; None if unknown.
+        conf_folder: of its defaults; None for ``conf`` in the installation.
+    """
+    if spark_home is None:
+        return ()
+    jars = sorted(path.name for path in (spark_home / "jars").glob("*.jar"))
+    defaults = (conf_folder or spark_home / "conf") / DEFAULTS_FILE
+    try:
+        text = defaults.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return tuple(jars)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    pairs = [re.split(r"\s*[=\s]\s*", line, maxsplit=1) for line in lines]
+    return (*jars, *brought_names((), (), {pair[0]: pair[1] for pair in pairs if len(pair) == 2}))
+
+
+def _release_of(name: str, artifact: str) -> str:
+    """The release of an artifact, if this name is of it; else ""."""
+    pattern = rf"(?:.*[:/])?{re.escape(artifact)}(?:_[0-9.]+)*[:-]([0-9][^:/]*?)(?:\.jar)?"
+    match = re.fullmatch(pattern, name.strip())
+    return match.group(1) if match else ""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseNotifier
 
-from airflow_streamstate.alerts.evaluation import AlertChange
+from airflow_streamstate.alerts.alert_watch import AlertWatch
+from airflow_streamstate.alerts.conditions import AlertChange
 from airflow_streamstate.alerts.metrics import gauges
-from airflow_streamstate.alerts.watch import AlertWatch
 from airflow_streamstate.errors import UnavailableError
-from airflow_streamstate.hooks.stats import count, gauge
+from airflow_streamstate.hooks.configuration import count, gauge
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.protocol.alerts import Told
+from airflow_streamstate.protocol.policies import Told
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

@@ -20,12 +20,17 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks import configuration
-from airflow_streamstate.hooks.markdown import plain_markdown
 from airflow_streamstate.hooks.refusals import told_to_airflow
-from airflow_streamstate.hooks.rendered import texts
+from airflow_streamstate.hooks.rendered import plain_markdown, texts
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.base import RETURN_KEY, DefersToTrigger, requester_of
-from airflow_streamstate.operators.term_fields import names_of, rendered_terms, taken_terms
+from airflow_streamstate.operators.base import (
+    RETURN_KEY,
+    DefersToTrigger,
+    names_of,
+    rendered_terms,
+    requester_of,
+    taken_terms,
+)
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.protocol.terms.order import MOST_AT_A_TIME, CompareTerms, FileTerms, WaveTerms
@@ -34,10 +39,10 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_streamstate.controller.client import Controller
-    from airflow_streamstate.declarations.applying import Applied, ApplyTerms, Begun, Say, Target, UnderWay, Wait
-    from airflow_streamstate.declarations.comparing import StreamDifference
-    from airflow_streamstate.declarations.reading import DeclaredStream
-    from airflow_streamstate.triggers.events import EventContent
+    from airflow_streamstate.declarations.apply import Applied, ApplyStarted, ApplyTerms, Say, Target, UnderWay, Wait
+    from airflow_streamstate.declarations.diff import StreamDifference
+    from airflow_streamstate.declarations.reader import DeclaredStream
+    from airflow_streamstate.triggers.streamstate import EventContent
 
 
 class StreamFilesOperator(BaseOperator):
@@ -80,7 +85,7 @@ class StreamFilesOperator(BaseOperator):
 
     def declared(self) -> list[DeclaredStream]:
         """The streams of the files. Raises InvalidRequestError."""
-        from airflow_streamstate.declarations.reading import read_streams
+        from airflow_streamstate.declarations.reader import read_streams
 
         only = texts(self.only, "only")
         read = read_streams(self.paths(), rendered_terms(FileTerms, self, StreamFilesOperator.taken).root)
@@ -147,8 +152,8 @@ class CompareStreamsOperator(StreamFilesOperator):
             return self._compare(context)
 
     def _compare(self, context: Context) -> dict[str, Any]:
-        from airflow_streamstate.declarations.applying import ApplyTerms, waves_of
-        from airflow_streamstate.declarations.comparing import compare_all
+        from airflow_streamstate.declarations.apply import ApplyTerms, waves_of
+        from airflow_streamstate.declarations.diff import compare_all
 
         terms = rendered_terms(ApplyTerms, self, self.taken)
         if terms.prune:
@@ -173,7 +178,7 @@ class CompareStreamsOperator(StreamFilesOperator):
         }
 
     def _need_all_streams(self) -> None:
-        from airflow_streamstate.declarations.reading import need_folders
+        from airflow_streamstate.declarations.reader import need_folders
 
         need_folders(self.paths())
         if only := texts(self.only, "only"):
@@ -251,12 +256,12 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
         self, context: Context, event: Any = None, begun: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Continue in a worker: a stream of the wave has something to do, or the worker has to look itself."""
-        from airflow_streamstate.declarations.applying import Begun
-        from airflow_streamstate.triggers.events import read_event
+        from airflow_streamstate.declarations.apply import ApplyStarted
+        from airflow_streamstate.triggers.streamstate import read_event
 
         with told_to_airflow(self):
             content = read_event(event)
-            known = None if begun is None else Begun.from_json(begun)
+            known = None if begun is None else ApplyStarted.from_json(begun)
             applied = self._apply(self.hook(context), known, content)
         return self._judged(context, applied)
 
@@ -275,8 +280,10 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
             raise AirflowException(said)
         raise AirflowFailException(said)
 
-    def _apply(self, hook: StreamStateHook, begun: Begun | None, event: EventContent | None = None) -> list[Applied]:
-        from airflow_streamstate.declarations.applying import Applying, wait_for
+    def _apply(
+        self, hook: StreamStateHook, begun: ApplyStarted | None, event: EventContent | None = None
+    ) -> list[Applied]:
+        from airflow_streamstate.declarations.apply import Applying, wait_for
 
         known = set() if begun is None else {one.stream_id for one in begun.under_way}
         wait = _steps_due(known) if self.deferrable else wait_for
@@ -294,8 +301,8 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
 
     def _waves(self) -> tuple[list[list[Target]], ApplyTerms]:
         """All waves as they were compared, and how they are applied."""
-        from airflow_streamstate.declarations.applying import ApplyTerms
-        from airflow_streamstate.declarations.comparing import StreamDifference
+        from airflow_streamstate.declarations.apply import ApplyTerms
+        from airflow_streamstate.declarations.diff import StreamDifference
 
         by_id = {one.stream_id: one for one in self.declared()}
         compared = {one.stream_id: one for one in map(StreamDifference.from_json, self.compared["streams"])}
@@ -313,9 +320,9 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
         )
         return waves, terms
 
-    def _defer(self, hook: StreamStateHook, begun: Begun) -> None:
+    def _defer(self, hook: StreamStateHook, begun: ApplyStarted) -> None:
         """Leave the worker until something is due for one of the streams."""
-        from airflow_streamstate.hooks.upgrading import relook_seconds
+        from airflow_streamstate.hooks.task_upgrades import relook_seconds
 
         now = hook.clock.now()
         until_at = min(one.until_at for one in begun.under_way)
@@ -342,7 +349,7 @@ def _steps_due(known: Set[str]) -> Wait:
         known: streams whose steps so far were reported before.
     """
     from airflow_streamstate.controller.wait.waiting import PASSING
-    from airflow_streamstate.hooks.upgrading import HOLD_SECONDS, advance_upgrade
+    from airflow_streamstate.hooks.task_upgrades import HOLD_SECONDS, advance_upgrade
 
     def wait(controller: Controller, waits: UnderWay, say: Say) -> Mapping[str, Any] | None:
         condition, stream_id = waits.condition, waits.stream_id

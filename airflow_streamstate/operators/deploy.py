@@ -1,4 +1,4 @@
-"""``DeployStreamOperator``: deploy a script as the next version of a stream."""
+"""``DeployStreamOperator`` and ``ResumeStreamOperator``: the operators that start a driver."""
 
 from __future__ import annotations
 
@@ -12,31 +12,104 @@ from airflow_streamstate.errors import StreamNotFoundError
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import one_of, optional_text
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.base import request_id_of
-from airflow_streamstate.operators.driving import UpgradeOperatorBase
-from airflow_streamstate.operators.launching import LaunchingOperator, launched
-from airflow_streamstate.operators.term_fields import (
+from airflow_streamstate.hooks.task_upgrades import ON_KILL_ACTIONS
+from airflow_streamstate.operators.base import (
+    StreamStateOperator,
+    TellsLineage,
     choices_of,
     names_of,
     rendered_terms,
     rendered_values,
     renderers_of,
+    request_id_of,
     taken_terms,
 )
+from airflow_streamstate.operators.upgrade import UpgradeOperatorBase
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
-from airflow_streamstate.protocol.terms.start import StartTerms
-from airflow_streamstate.protocol.terms.stream import StreamTerms
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
-from airflow_streamstate.protocol.terms.version import LiteralSecretTerms, Version
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
+from airflow_streamstate.protocol.terms.version import LiteralSecretTerms, StartTerms, StreamTerms, Version
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_streamstate.controller.observe.views import DeploymentView, StreamStatus
     from airflow_streamstate.controller.request.requests import DeployRequest
-    from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
-    from airflow_streamstate.controller.upgrade.views import UpgradeView
+    from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
+    from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
+    from airflow_streamstate.controller.wait.condition import WaitCondition
+
+
+# Base of the operators that start a driver: what they wait for, and what happens when Airflow ends them.
+
+WaitUntil = Literal["healthy", "caught_up", "finished", "none"]
+WAIT_UNTIL: tuple[WaitUntil, ...] = ("healthy", "caught_up", "finished", "none")
+
+
+def launched(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of an operator that starts a driver."""
+    return {name: found.get(name) for name in ("stream_id", "deployment_id", "attempt", "state", "start")}
+
+
+class LaunchingOperator(TellsLineage, StreamStateOperator):
+    """Base of ``DeployStreamOperator``, which documents its parameters, and ``ResumeStreamOperator``."""
+
+    template_fields: Sequence[str] = (*StreamStateOperator.template_fields, "wait_until", "if_stopped")
+
+    literal_choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        "wait_until": WAIT_UNTIL,
+        "on_kill_action": ON_KILL_ACTIONS,
+    }
+
+    def __init__(
+        self,
+        *,
+        wait_until: str = "healthy",
+        if_stopped: str = "fail",
+        on_kill_action: str = "leave",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.wait_until = wait_until
+        self.if_stopped = if_stopped
+        self.on_kill_action = on_kill_action
+        self._launched: tuple[str, str] | None = None
+
+    @property
+    def until_finished(self) -> bool:
+        """Whether a retry launches the next attempt of a failed run, whatever it had committed."""
+        return one_of(self.wait_until, WAIT_UNTIL, "wait_until") == "finished"
+
+    def wait_for_launched(self, context: Context, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
+        """Wait for the launched deployment as ``wait_until`` says."""
+        found = view.to_json()
+        self.tell_known(context, hook, deployment_id=view.deployment_id, snapshot_id=view.start.snapshot_id)
+        return self.wait_for(hook, view.deployment_id, found)
+
+    def wait_for(self, hook: StreamStateHook, deployment_id: str, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Wait for a deployment as ``wait_until`` says; ``found`` is what is known of it by now."""
+        from airflow_streamstate.controller.wait.condition import IF_STOPPED, WaitCondition
+
+        wanted = one_of(self.wait_until, WAIT_UNTIL, "wait_until")
+        if_stopped = one_of(self.if_stopped, IF_STOPPED, "if_stopped")
+        action = one_of(self.on_kill_action, ON_KILL_ACTIONS, "on_kill_action")
+        if wanted == "none":
+            return launched(found)
+        stream_id = str(self.stream_id)
+        self._launched = (stream_id, deployment_id)
+        watch = WaitCondition(wanted, stream_id, deployment_id=deployment_id, if_stopped=if_stopped)
+        return self.wait_until_done(hook, watch, action)
+
+    def result_from(self, watch: WaitCondition, observed: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        return launched(observed)
+
+    def on_kill(self) -> None:
+        """Airflow ends the task in its worker. For a deferred task it calls ``StreamStateTrigger.on_kill``."""
+        from airflow_streamstate.hooks.task_upgrades import end_as_asked
+
+        if self._launched is not None:
+            end_as_asked(self.hook().client, self.on_kill_action, *self._launched)
+
 
 IfRunning = Literal["fail", "ensure", "upgrade"]
 UPGRADED_KEY = "upgrade_result"
@@ -315,7 +388,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
 
     def execute_complete(self, context: Context, event: Any = None, deadline_at: str | None = None) -> dict[str, Any]:
         """Continue in a worker: the deployment is as it was waited for, or a step of an upgrade is due."""
-        from airflow_streamstate.triggers.events import read_event
+        from airflow_streamstate.triggers.streamstate import read_event
 
         with told_to_airflow(self):
             is_upgrade = read_event(event).watch.wanted in ("upgrade", "free")
@@ -334,7 +407,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         return self._upgrade_request(self.hook()).digest
 
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
-        from airflow_streamstate.control.upgrades import LEASE_SECONDS
+        from airflow_streamstate.control.upgrade_journal import LEASE_SECONDS
 
         return hook.client.upgrades.begin(
             self._upgrade_request(hook), request_id, lease_seconds=LEASE_SECONDS, if_abandoned=self.after_stop()
@@ -362,7 +435,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         self, context: Context, hook: StreamStateHook, request: DeployRequest, running: StreamStatus
     ) -> dict[str, Any]:
         """The stream runs: this version already, or by an upgrade to it."""
-        from airflow_streamstate.declarations.comparing import differences
+        from airflow_streamstate.declarations.diff import differences
 
         before = hook.client.home.control(running.stream_id).spec(running.deployment_id).version
         after = request.following(before)
@@ -380,7 +453,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         return launched(self.hook(context).client.status(str(self.stream_id)).to_json())
 
     def _upgrade_request(self, hook: StreamStateHook) -> UpgradeRequest:
-        from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+        from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 
         return UpgradeRequest(self._request(hook), rendered_terms(UpgradeTerms, self, self.taken))
 
@@ -392,3 +465,51 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         if isinstance(settings, Mapping):
             given["settings"] = default_settings(hook.client.home.home.uri).changed(settings) if settings else None
         return deploy_request(str(self.stream_id), reason=str(self.reason), **given)
+
+
+# ``ResumeStreamOperator``: start the current deployment again, on its own checkpoints.
+
+
+class ResumeStreamOperator(LaunchingOperator):
+    """Start the current deployment of a stream again, with its recorded code, whatever the path holds by now.
+
+    Idempotent: a retry, or a cleared task, finds the attempt that it began. If that attempt failed before its first
+    commit, or with ``wait_until="finished"`` at any time, the retry starts the next one.
+
+    Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.
+
+    :param wait_until: see ``DeployStreamOperator``. (templated)
+    :param if_stopped: see ``DeployStreamOperator``. (templated)
+    :param on_kill_action: see ``DeployStreamOperator``.
+
+    :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
+    :param accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it. (templated)
+    """
+
+    taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(StartTerms, "resume"))
+    template_fields: Sequence[str] = (*LaunchingOperator.template_fields, *names_of(taken))
+
+    def __init__(
+        self,
+        *,
+        # terms
+        assume_dead: bool | str = False,
+        accept_hazards: bool | str = False,
+        # end of terms
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        # terms
+        self.assume_dead = assume_dead
+        self.accept_hazards = accept_hazards
+        # end of terms
+
+    def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
+        view = hook.client.resume(
+            str(self.stream_id),
+            request_id=request_id_of(context),
+            reason=str(self.reason),
+            until_finished=self.until_finished,
+            **rendered_values(self, self.taken, StartTerms),
+        )
+        return self.wait_for_launched(context, hook, view)

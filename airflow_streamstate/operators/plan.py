@@ -1,36 +1,41 @@
-"""``PlanUpgradeOperator``: compare a change with what runs, before anything is stopped."""
+"""``PlanUpgradeOperator``: compare a change with what runs, before anything is stopped; and its approval."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
+from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
 
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.hooks.refusals import told_to_airflow
 from airflow_streamstate.hooks.rendered import yes_or_no
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.operators.base import RETURN_KEY, StreamStateOperator, request_id_of
-from airflow_streamstate.operators.changing import ChangingOperator
-from airflow_streamstate.operators.term_fields import (
+from airflow_streamstate.operators.base import (
+    RETURN_KEY,
+    ChangingOperator,
+    StreamStateOperator,
     choices_of,
     names_of,
     rendered_terms,
     rendered_values,
     renderers_of,
+    request_id_of,
     taken_terms,
 )
+from airflow_streamstate.protocol.ids import is_same_person
 from airflow_streamstate.protocol.terms.declaration import Term, check_given, terms_of
-from airflow_streamstate.protocol.terms.order import PlanTerms
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.order import PlanTerms, RehearsalTerms
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_streamstate.controller.scratch.replay import ReplayView
+    from airflow_streamstate.controller.scratch.replays import ReplayView
     from airflow_streamstate.controller.scratch.run import Report
     from airflow_streamstate.controller.wait.condition import WaitCondition
     from airflow_streamstate.plan.report import PlanReport
@@ -266,7 +271,7 @@ class PlanUpgradeOperator(ChangingOperator):
 
     def _replayed(self, hook: StreamStateHook, last: ReplayView | None) -> dict[str, Any]:
         """Take the next step of the replay after this run: wait for the run that has begun, or end with the report."""
-        from airflow_streamstate.controller.scratch.replay import PlannedReplay, ReplayView
+        from airflow_streamstate.controller.scratch.replays import PlannedReplay, ReplayView
         from airflow_streamstate.controller.scratch.run import LATE_SECONDS
         from airflow_streamstate.controller.wait.condition import WaitCondition
 
@@ -343,3 +348,46 @@ def _is_template(value: object) -> bool:
     if isinstance(value, str):
         return any(mark in value for mark in ("{{", "{%", "{#"))
     return value is not None and not isinstance(value, int | float)
+
+
+# Another person approves: Airflow's own form, which refuses the user who has triggered the run.
+
+
+class ApprovalByAnotherOperator(ApprovalOperator):
+    """As Airflow's ``ApprovalOperator``; an approval by the user who has triggered the run fails the task.
+
+    A rejection may come from anybody. A run that no user has triggered, e.g. a scheduled one, may be approved by any
+    user. After a failure another user clears the task and answers.
+
+    Its parameters are those of ``ApprovalOperator``.
+    """
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        if self.APPROVE in (event.get("chosen_options") or ()):
+            problem = problem_of_answer(event.get("responded_by_user"), context.get("dag_run"))
+            if problem:
+                raise AirflowFailException(problem)
+        return super().execute_complete(context, event)
+
+
+def answer_within(timeout: timedelta) -> dict[str, Any]:
+    """The arguments by which an ``ApprovalOperator`` waits so long for an answer, in every release of its provider."""
+    knows = "response_timeout" in inspect.signature(HITLOperator.__init__).parameters
+    # The standard provider of Airflow 3.1 takes the timeout of the task for that of the answer.
+    return {"response_timeout" if knows else "execution_timeout": timeout}
+
+
+def problem_of_answer(answered_by: Any, dag_run: Any) -> str:
+    """Why this user's approval of a run does not count; "" where it does.
+
+    Args:
+        answered_by: the user as Airflow's form gives it, with an id and a name; None where nobody has answered.
+    """
+    name = answered_by.get("name") if isinstance(answered_by, dict) else getattr(answered_by, "name", None)
+    user = getattr(dag_run, "triggering_user_name", None) or ""
+    step = "Another user clears this task, and approves."
+    if not name:
+        return f"another person has to approve this, and nobody has answered. {step}"
+    if user and is_same_person(str(name), user):
+        return f"{name} has triggered this run, and another person has to approve it. {step}"
+    return ""

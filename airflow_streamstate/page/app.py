@@ -1,9 +1,4 @@
-"""The FastAPI app of the page. Every route needs a signed-in user, and every route only reads; what is read of a home
-needs the user's right to see it (``access``).
-
-What acts is a run of a DAG: the page's script asks Airflow's public API for it, as the signed-in user
-(``static/acts.js``).
-"""
+"""The FastAPI app of the page, and who may see which home. Every route only reads, for a signed-in user."""
 
 from __future__ import annotations
 
@@ -11,17 +6,25 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import (
+    AccessView,
+    ConnectionDetails,
+    DagAccessEntity,
+    DagDetails,
+)
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
+from airflow.models.connection import Connection
+from airflow.models.dag import DagModel
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.controller.isolation import of_one_stream
+from airflow_streamstate.controller.home import of_one_stream
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentNotFoundError,
@@ -32,11 +35,87 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.hooks.configuration import page_conn_ids
-from airflow_streamstate.page.access import NoRightError, homes_of, may_run_dag, need_home, need_task_logs
+from airflow_streamstate.hooks.configuration import page_conn_ids, page_dag_ids
+from airflow_streamstate.page.content import PARTS, Asked, PagePart
 from airflow_streamstate.page.homes import HomeOnPage, HomesOnPage, error_json
-from airflow_streamstate.page.stream import PARTS, Asked, Part
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+
+
+# Which homes a user of Airflow may see on the page.
+#
+# Airflow's auth manager decides, for each home by one right: that to read the home's connection, or to read the DAG
+# that ``page_dag_ids`` names for it. What holds rows and logs also needs the right for task logs. Without the right
+# there is nothing to see, and no answer says whether the page has such a home.
+
+
+class NoRightError(HTTPException):
+    """Airflow's auth manager gives the user no right to this; says which one is asked for."""
+
+    def __init__(self, message: str, right: str) -> None:
+        super().__init__(403, message)
+        self.next_step = f"Ask an administrator of Airflow for {right}."
+
+
+def homes_of(user: BaseUser) -> tuple[str, ...]:
+    """The connections of the homes that the user sees, in the order of the configuration."""
+    return tuple(conn_id for conn_id in page_conn_ids() if _may_see(user, conn_id))
+
+
+def need_home(user: BaseUser, conn_id: str) -> None:
+    """The user may see the home of this connection, if the page shows it.
+
+    Raises:
+        NoRightError: the user may not.
+    """
+    if not _may_see(user, conn_id):  # the same words for a home that the page does not have
+        right = "the right to read the connection of this home, or the DAG that page_dag_ids names for it"
+        raise NoRightError("you may not see this home", right)
+
+
+def _may_see(user: BaseUser, conn_id: str) -> bool:
+    dag_id = page_dag_ids().get(conn_id)
+    if dag_id is not None:
+        return may_read_dag(user, dag_id)
+    details = ConnectionDetails(conn_id=conn_id, team_name=Connection.get_team_name(conn_id))
+    return bool(get_auth_manager().is_authorized_connection(method="GET", details=details, user=user))
+
+
+def need_task_logs(user: BaseUser, conn_id: str) -> None:
+    """The user may read the logs of tasks: of the DAG of this home, or in general where it has none.
+
+    Raises:
+        NoRightError: the user may not.
+    """
+    dag_id = page_dag_ids().get(conn_id)
+    if not (may_read_dag(user, dag_id) and may_read_dag(user, dag_id, DagAccessEntity.TASK_LOGS)):
+        of = "of this home's DAG" if dag_id else "of DAGs"
+        raise NoRightError("you may not read logs, journals and rows of this home", f"the right to read task logs {of}")
+
+
+def may_read_dag(user: BaseUser, dag_id: str | None, entity: DagAccessEntity | None = None) -> bool:
+    """Whether the user may read a DAG, or that entity of it; None for DAGs in general."""
+    details = None if dag_id is None else DagDetails(id=dag_id, team_name=team_of_dag(dag_id))
+    return bool(get_auth_manager().is_authorized_dag(method="GET", access_entity=entity, details=details, user=user))
+
+
+def may_run_dag(user: BaseUser, dag_id: str) -> bool:
+    """Whether the user may trigger a DAG."""
+    details = DagDetails(id=dag_id, team_name=team_of_dag(dag_id))
+    return bool(
+        get_auth_manager().is_authorized_dag(
+            method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
+        )
+    )
+
+
+def team_of_dag(dag_id: str) -> str | None:
+    """The team of a DAG; None where there are no teams."""
+    team: str | None = DagModel.get_team_name(dag_id)
+    return team
+
 
 log = logging.getLogger(__name__)
 ACTS: Mapping[str, str] = {
@@ -236,7 +315,7 @@ def _add_reads(app: FastAPI, homes: HomesOnPage) -> None:
         return home.parts.get(key, lambda: _read(home, found, asked), found.seconds)
 
 
-def _read(home: HomeOnPage, part: Part, asked: Asked) -> dict[str, Any]:
+def _read(home: HomeOnPage, part: PagePart, asked: Asked) -> dict[str, Any]:
     client = home.client()
     try:
         return part.read(client, asked)

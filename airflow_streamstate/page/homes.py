@@ -26,9 +26,9 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.page.rows import BatchTime, row_of, unread_row, unreadable_row
-from airflow_streamstate.protocol.views import View
-from airflow_streamstate.store.patience import one_of_many
+from airflow_streamstate.page.content import BatchTime, row_of, unread_row, unreadable_row
+from airflow_streamstate.protocol.forms import View
+from airflow_streamstate.store.base import one_of_many
 
 LOOK_SECONDS = 4.0
 """A look at all streams of a home is shared for so long: less than the pause of a browser, so that each of its requests

@@ -1,11 +1,105 @@
-"""Every difference that a comparison can name, and what follows from it: one table."""
+"""Every difference that a comparison can name, what follows from it, and what to do about it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, get_args
 
-from airflow_streamstate.plan.differences import Advice, Difference, Verdict
+from airflow_streamstate.protocol.upgrades import PlanVerdict
+
+# The result of comparing two plans: verdicts, differences, advice.
+
+Verdict: TypeAlias = PlanVerdict
+
+VERDICTS: tuple[Verdict, ...] = get_args(PlanVerdict)
+"""From harmless to grave. ``same``: nothing that matters differs. ``state-compatible``: a restore goes on with the old
+state, and then writes what the new definition says. ``needs-drain``: Spark refuses a restore, or it mixes results of
+both definitions; after drain and seed, each row is counted by one of them. ``hazardous``: a person has to decide before
+either is exact."""
+
+
+FITTING: tuple[Verdict, ...] = ("same", "state-compatible")
+"""Those with which a start may continue the state."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in which two plans differ.
+
+    Attributes:
+        code: of ``codes.CODES``.
+        verdict: what this one alone would mean.
+        path: where in the plan, for people.
+        reason: what differs and its effect, a lower-case sentence without its full stop.
+        remedy: what to do, a whole sentence.
+    """
+
+    code: str
+    verdict: Verdict
+    path: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Advice on the new plan, independent of the old one.
+
+    Attributes:
+        code: of ``codes.ADVICE``.
+        path: where in the plan, for people.
+        text: a whole sentence or two.
+    """
+
+    code: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two plans of one query, compared; the gravest difference is the first, and gives the verdict."""
+
+    verdict: Verdict = "same"
+    differences: tuple[Difference, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the differences, each once, the gravest first."""
+        return tuple(dict.fromkeys(difference.code for difference in self.differences))
+
+
+@dataclass(frozen=True)
+class DeploymentComparison:
+    """All queries of two versions of a stream, compared; the verdict is the gravest of all queries.
+
+    Attributes:
+        queries: by name; one that only the old version has is under its old name.
+    """
+
+    verdict: Verdict = "same"
+    queries: Mapping[str, Comparison] = field(default_factory=dict)
+
+
+def refusing(comparison: Comparison, *, accepts_hazards: bool) -> tuple[Difference, ...]:
+    """The differences for which no state may be continued; hazards that the user has accepted are none of
+    them (Law 17)."""
+    fits = (*FITTING, "hazardous") if accepts_hazards else FITTING
+    return tuple(each for each in comparison.differences if each.verdict not in fits)
+
+
+def gravest(verdicts: Iterable[Verdict]) -> Verdict:
+    """The gravest of these; ``same`` for none."""
+    return max(verdicts, key=VERDICTS.index, default="same")
+
+
+def compared(differences: Iterable[Difference], advice: Iterable[Advice] = ()) -> Comparison:
+    found = sorted(dict.fromkeys(differences), key=lambda each: -VERDICTS.index(each.verdict))
+    return Comparison(gravest(each.verdict for each in found), tuple(found), tuple(dict.fromkeys(advice)))
+
 
 DRAIN = (
     "Drain the old version and seed the new one (`upgrade --allow-drain`): open results come out by the old rule, all"
@@ -240,3 +334,68 @@ def advice(code: str, path: str, text: str) -> Advice:
     if code not in ADVICE:
         raise KeyError(code)
     return Advice(code, path, text)
+
+
+# What to do about a change that is refused, in one text: no two of its sentences contradict each other. Pure.
+
+SPARK_REFUSES = (
+    "Spark refuses the kept state for the new code. Drain the old version and seed the new one (`--allow-drain`), or"
+    " convert the state (`--migration FILE`)."
+)
+WITH_ROWS = "Fix the new version: it fails with rows of the stream. A drain does not change that."
+_OF_STATE = re.compile(
+    r"STATE_STORE|STATE_SCHEMA|STATEFUL_|STREAMING_STATE|state (?:key |value )?schema", re.IGNORECASE
+)
+"""In Spark's words where it refuses state; used for advice only, nothing is decided by it (Law 13)."""
+
+
+def remedies_of(differences: Iterable[Difference]) -> str:
+    """What to do about these differences together; "" where each of them fits.
+
+    What a person must decide comes first. A migration is named only where it settles all that a drain would.
+    """
+    found = [each for each in differences if each.verdict not in FITTING]
+    hazards = [each for each in found if each.verdict == "hazardous"]
+    drains = [each for each in found if each.verdict != "hazardous"]
+    migrates = all(each.remedy == MIGRATE for each in drains)
+    first = _grouped((each.code, each.remedy) for each in hazards)
+    then = _grouped((each.code, DRAIN if each.remedy == MIGRATE and not migrates else each.remedy) for each in drains)
+    if len(first) + len(then) <= 1:
+        return "".join((*first, *then))
+    lead = "After that, for" if first else "For"
+    return " ".join(
+        (
+            *(f"For {', '.join(codes)}: {remedy}" for remedy, codes in first.items()),
+            *(f"{lead} {', '.join(codes)}: {remedy}" for remedy, codes in then.items()),
+        )
+    )
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The codes of each remedy, in order, each once."""
+    found: dict[str, list[str]] = {}
+    for code, remedy in pairs:
+        codes = found.setdefault(remedy, [])
+        if code not in codes:
+            codes.append(code)
+    return found
+
+
+def remedy_in(report: Mapping[str, object]) -> str:
+    """The same for a whole report in its JSON form, the rehearsal included; "" where it knows none."""
+    queries = report.get("queries")
+    found = [query for query in queries.values() if isinstance(query, Mapping)] if isinstance(queries, Mapping) else []
+    words = remedies_of(_difference(each) for query in found for each in query.get("differences", ()))
+    return words or _of_rehearsals([each for each in (query.get("rehearsal") for query in found) if each])
+
+
+def _difference(row: Mapping[str, str]) -> Difference:
+    verdict = row.get("verdict", "needs-drain")
+    return Difference(row.get("code", ""), verdict, "", "", row.get("remedy", ""))  # type: ignore[arg-type]
+
+
+def _of_rehearsals(rehearsals: Sequence[Mapping[str, object]]) -> str:
+    refused = [each for each in rehearsals if each.get("outcome") in ("refused", "failed")]
+    if any(_OF_STATE.search(str(each.get("error") or "")) for each in refused):
+        return SPARK_REFUSES
+    return WITH_ROWS if any(each.get("fails_with_rows") for each in refused) else ""

@@ -1,19 +1,15 @@
-"""The plan of a query as it is recorded: what decides its results and its state, without what differs each time.
-
-Normalised means: no expression ids, no ids of a JVM, no addresses of objects, no random ids. Equal scripts have equal
-plans, on each Spark that ``reading`` knows.
-"""
+"""The plan of a query as it is recorded: what decides its results and its state."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
+from airflow_streamstate.checkpoint.guards import PROVIDER
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import Message, message
-from airflow_streamstate.protocol.fields import Attempt, Milliseconds, QueryName, RunId, StreamId
+from airflow_streamstate.protocol.codec import Attempt, Message, Milliseconds, QueryName, RunId, StreamId, message
 from airflow_streamstate.protocol.positions import WatermarkSpec
 
 READING = 1
@@ -349,3 +345,119 @@ class RecordedPlan(Message):
     write_id: str
     recorded_at: datetime
     first_batch_id: int = 0
+
+
+# The recorded settings of a session: those that change what a query computes, or how its state is kept.
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+
+STATE_SETTINGS: tuple[str, ...] = (
+    PARTITIONS,
+    PROVIDER,
+    CHECKPOINT_FORMAT,
+    CHANGELOG,
+    ENCODING,
+    "spark.sql.streaming.stateStore.compression.codec",
+    "spark.sql.streaming.stateStore.rocksdb.formatVersion",
+    "spark.sql.streaming.aggregation.stateFormatVersion",
+    "spark.sql.streaming.join.stateFormatVersion",
+    "spark.sql.streaming.sessionWindow.stateFormatVersion",
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion",
+    "spark.sql.streaming.transformWithState.stateSchemaVersion",
+)
+"""Those that decide how state is kept."""
+
+RESULT_SETTINGS: tuple[str, ...] = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.session.timeZone",
+    "spark.sql.storeAssignmentPolicy",
+    "spark.sql.timestampType",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.datetime.java8API.enabled",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.legacy.allowHashOnMapType",
+    "spark.sql.legacy.sizeOfNull",
+    "spark.sql.streaming.multipleWatermarkPolicy",
+    "spark.sql.streaming.noDataMicroBatches.enabled",
+    "spark.sql.streaming.statefulOperator.checkCorrectness.enabled",
+    "spark.sql.streaming.statefulOperator.allowMultiple",
+    "spark.sql.streaming.statefulOperator.useStrictDistribution",
+    "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition",
+    "spark.sql.streaming.stateStore.skipNullsForStreamStreamJoins.enabled",
+    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+)
+"""Those that decide which rows come out."""
+
+SETTINGS: tuple[str, ...] = tuple(sorted((*STATE_SETTINGS, *RESULT_SETTINGS)))
+"""All of them, sorted."""
+
+
+def state_layout(settings: Mapping[str, str]) -> StateLayout:
+    """How state is kept under these settings; by Spark's defaults where one is missing."""
+    return StateLayout(
+        partitions=_number(settings.get(PARTITIONS), 200),
+        provider=settings.get(PROVIDER, ""),
+        checkpoint_format=_number(settings.get(CHECKPOINT_FORMAT), 1),
+        changelog=settings.get(CHANGELOG, "").lower() == "true",
+        encoding=settings.get(ENCODING, "unsaferow").lower(),
+    )
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text is not None and text.strip().isdigit() else otherwise
+
+
+# The recorded options of sources and sinks: those that decide what is read and written.
+#
+# Other options are not recorded, so no credential is, whatever its name. Names in lower case.
+
+SOURCE_OPTIONS = frozenset(
+    {
+        # files
+        "pathglobfilter", "recursivefilelookup", "latestfirst", "filenameonly", "modifiedbefore", "modifiedafter",
+        "cleansource", "maxfileage", "basepath", "mergeschema", "multiline", "wholetext", "linesep", "header", "sep",
+        "delimiter", "quote", "escape", "comment", "nullvalue", "emptyvalue", "mode", "columnnameofcorruptrecord",
+        "dateformat", "timestampformat", "timestampntzformat", "timezone", "locale", "encoding", "charset", "rowtag",
+        "primitivesasstring", "prefersdecimal", "dropfieldifallnull", "ignoreleadingwhitespace",
+        "ignoretrailingwhitespace", "enforceschema",
+        # Kafka
+        "kafka.bootstrap.servers", "subscribe", "subscribepattern", "assign", "startingoffsets",
+        "startingoffsetsbytimestamp", "startingtimestamp", "failondataloss", "includeheaders",
+        "kafka.isolation.level",
+        # tables
+        "ignorechanges", "ignoredeletes", "skipchangecommits", "readchangefeed", "startingversion",
+        "stream-from-timestamp", "streaming-skip-delete-snapshots", "streaming-skip-overwrite-snapshots", "branch",
+        # rate and socket
+        "rowspersecond", "rampuptime", "rowsperbatch", "advancemillisperbatch", "starttimestamp", "host", "port",
+        "includetimestamp",
+    }
+)  # fmt: skip
+"""Of sources: what is read, and how."""
+
+PACE_OPTIONS = frozenset(
+    {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay"}
+    | {"minpartitions", "maxrecordsperpartition", "numpartitions"}
+)
+"""Of sources: how much is read in one batch, and in how many parts. They change no result."""
+
+SINK_OPTIONS = frozenset(
+    {
+        "topic", "kafka.bootstrap.servers", "includeheaders", "compression", "header", "sep", "delimiter", "linesep",
+        "nullvalue", "dateformat", "timestampformat", "timezone", "encoding", "ignorenullfields", "mergeschema",
+        "overwriteschema", "replacewhere", "partitionoverwritemode", "txnappid", "txnversion", "fanout-enabled",
+        "branch", "retention",
+    }
+)  # fmt: skip
+"""Of sinks."""
+
+
+def kept_options(options: Mapping[str, str], kept: frozenset[str], hide: Callable[[str], str]) -> dict[str, str]:
+    """The options named in ``kept``, sorted, their values passed through ``hide``, which removes secrets."""
+    return {name.lower(): hide(value) for name, value in sorted(options.items()) if name.lower() in kept}

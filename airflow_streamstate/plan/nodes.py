@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_streamstate.plan.columns import Column, attributes, defined, number_of
-from airflow_streamstate.plan.model import Expression, Window
-from airflow_streamstate.plan.terms import (
+from airflow_streamstate.plan.expressions import (
+    Column,
+    ExpressionText,
     Names,
-    Term,
+    attributes,
+    defined,
     expr_id_of,
     is_term,
+    number_of,
     object_name,
     plain_name,
     read_term,
@@ -25,6 +27,7 @@ from airflow_streamstate.plan.terms import (
     window_text,
     without_alias,
 )
+from airflow_streamstate.plan.model import Expression, Window
 
 RELATIONS = frozenset({"StreamingRelation", "StreamingRelationV2"})
 WINDOW = "Window"
@@ -62,7 +65,7 @@ class Node:
     is_unseen: bool = False
     sources: tuple[int, ...] = ()
     watermarks: tuple[int, ...] = ()
-    terms: dict[str, list[Term]] = field(default_factory=dict)
+    terms: dict[str, list[ExpressionText]] = field(default_factory=dict)
 
     def expressions(self) -> tuple[Expression, ...]:
         return tuple(
@@ -134,8 +137,8 @@ class Describer:
         node.text = "" if node.is_unseen else self._text(node)
         self._sum_up(node)
 
-    def _terms(self, node: Node, names: Names) -> dict[str, list[Term]]:
-        found: dict[str, list[Term]] = {}
+    def _terms(self, node: Node, names: Names) -> dict[str, list[ExpressionText]]:
+        found: dict[str, list[ExpressionText]] = {}
         for name, value in node.fields.items():
             lists = _term_lists(value)
             if lists and name not in _GIVEN:
@@ -279,7 +282,7 @@ def after_children(root: Node) -> Iterator[Node]:
         stack.extend((child, False) for child in reversed(node.children))
 
 
-def conjuncts(term: Term) -> list[Term]:
+def conjuncts(term: ExpressionText) -> list[ExpressionText]:
     """The parts joined by AND, left to right."""
     found, stack = [], [term]
     while stack:
@@ -291,7 +294,7 @@ def conjuncts(term: Term) -> list[Term]:
     return found
 
 
-def is_nameless(function: Term) -> bool:
+def is_nameless(function: ExpressionText) -> bool:
     """Whether a function has pyspark's own name instead of the user's."""
     return str(function.fields.get("name")).startswith("transformWithState")
 

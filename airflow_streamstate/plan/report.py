@@ -12,7 +12,7 @@ from airflow_streamstate.errors import (
     IncompatibleUpgradeError,
     StreamStateError,
 )
-from airflow_streamstate.plan.differences import (
+from airflow_streamstate.plan.codes import (
     FITTING,
     Advice,
     Comparison,
@@ -20,8 +20,8 @@ from airflow_streamstate.plan.differences import (
     Difference,
     Verdict,
     gravest,
+    remedy_in,
 )
-from airflow_streamstate.plan.remedies import remedy_in
 from airflow_streamstate.plan.replay_report import (
     STATE_TITLES,
     VERSIONS_COLUMNS,
@@ -33,8 +33,8 @@ from airflow_streamstate.plan.replay_report import (
     state_samples,
     versions_rows,
 )
+from airflow_streamstate.protocol.forms import View, selected
 from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchRun, ScratchVerdict
-from airflow_streamstate.protocol.views import View, selected
 
 ReportOutcome = Literal["fits", "refused", "failed", "deadline"]
 START_ONE = "Let the script start its queries under a rehearsal, too (STREAMSTATE_REHEARSAL=1), and plan again."

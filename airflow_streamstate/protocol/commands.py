@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import Message, message
-from airflow_streamstate.protocol.fields import Attempt, DeploymentId, QueryName, Seconds, StreamId
+from airflow_streamstate.protocol.codec import Attempt, DeploymentId, Message, QueryName, Seconds, StreamId, message
 from airflow_streamstate.protocol.terms.order import DrainMode, OnDrainDeadline
 
 

@@ -1,34 +1,262 @@
-"""Facts from a deployment. Written by its claimed attempt only, numbered, never changed.
-
-An event that ends a command carries its ``command_id`` and ``command_number``; an agent obeys a command once, by its
-``command_id``, so that the number of a removed command may be used again.
-"""
+"""Events: facts from a deployment, written by its claimed attempt only, numbered, never changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol import data_events  # noqa: F401 - registers its events
-from airflow_streamstate.protocol.causes import cause_of
-from airflow_streamstate.protocol.codec import message, messages_of
-from airflow_streamstate.protocol.downtimes import QueryEnd
-from airflow_streamstate.protocol.event import Event, StreamFact
-from airflow_streamstate.protocol.fields import (
+from airflow_streamstate.protocol.codec import (
     Attempt,
     Count,
+    DeploymentId,
     DeploymentIdOrNone,
+    FieldError,
+    Message,
     QueryName,
     QueryNameOrNone,
     SnapshotId,
+    StreamId,
     Token,
     Word,
+    message,
+    messages_of,
+    read_fields,
 )
+from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import SnapshotKind
-from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, WatermarkSpec
+from airflow_streamstate.protocol.positions import QueryEnd, QueryPosition, SourceIdentity, SourceMove, WatermarkSpec
+from airflow_streamstate.protocol.redaction import cause_of
+
+# What happened to a stream as a whole, for people and DAGs; no message: nothing of it is stored in the home.
+
+StreamEventKind = Literal[
+    "healthy", "degraded", "query_died", "stalled", "lagging", "failed", "restarted", "gave_up", "drained", "stopped",
+    "finished", "snapshot_ready", "upgraded", "rolled_back", "audit_failed",
+]  # fmt: skip
+STREAM_EVENT_KINDS: tuple[StreamEventKind, ...] = get_args(StreamEventKind)
+
+
+@dataclass(frozen=True)
+class StreamEvent(View):
+    """One thing that happened to a stream.
+
+    Attributes:
+        event_id: unique in the home, and the same in every process that reads the event.
+        at: when; of an end without a last word, the last sign of life; of ``healthy`` and ``gave_up``, when a reader
+            saw it.
+        text: for people, one line, secrets hidden.
+        facts: plain JSON, for programs.
+    """
+
+    event_id: str
+    kind: StreamEventKind
+    stream_id: str
+    deployment_id: str
+    at: datetime
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StreamCursor(View):
+    """Up to where the events of one stream were read.
+
+    Attributes:
+        deployment_id, number: the last entry of a deployment's journal.
+        attempt: the last attempt that claimed that deployment.
+        has_ended: that attempt has said how it ended.
+        told: ids of events that no journal has, of that attempt.
+        upgrades: the last upgrades that were told, newest last.
+        upgraded_at: when the newest of them was requested.
+        alerts: those that stand and were told, by rule and subject.
+    """
+
+    deployment_id: str
+    number: int
+    attempt: int
+    has_ended: bool
+    told: tuple[str, ...] = ()
+    upgrades: tuple[str, ...] = ()
+    upgraded_at: datetime | None = None
+    alerts: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, raw: Any) -> StreamCursor:
+        """The cursor in this object; raises ValueError for another object."""
+        try:
+            return read_fields(cls, raw)
+        except FieldError as problem:
+            raise ValueError(f"no cursor of stream events: {problem}") from None
+
+
+# The base of all events, and what else of the package reads an event: each says it of itself.
+#
+# What waits for an end, the page's timeline, the events of a stream and the table of the docs follow from it. A new
+# event is a class in ``events`` or ``data_events``, and the code that reports it.
+
+StreamFact = tuple[StreamEventKind, str, Mapping[str, Any]]
+"""Of one event of a stream: its kind, its text for people, and its facts for programs."""
+
+
+@dataclass(frozen=True)
+class Event(Message):
+    """A fact from a deployment: ``attempt`` reported it, ``write_id`` is unique per write (Law 8).
+
+    Attributes:
+        is_terminal: of its class: it is the last one of an attempt.
+        mark: of its class: the word for its mark on the page's timeline; "" for no mark.
+    """
+
+    is_terminal: ClassVar[bool] = False
+    mark: ClassVar[str] = ""
+
+    stream_id: StreamId
+    deployment_id: DeploymentId
+    attempt: Attempt
+    at: datetime
+    write_id: str
+
+    def stream_facts(self, _order: str) -> Iterator[StreamFact]:
+        """What it means for its stream as a whole, for people and DAGs; nothing by default.
+
+        Args:
+            order: who ordered it, and why: ``by ada: the broker is moved``; "" where no command did.
+        """
+        yield from ()
+
+
+# Facts about rows: batches that a sink skipped, output that was undone, input that was passed over or read again.
+
+UndoneBy = Literal["undo", "command", "doubled"]
+RepeatMeans = Literal["skipped", "doubled", "unknown"]
+"""What a sink makes of a batch that it was given before.
+
+``skipped``: it recognises the batch, or keeps nothing of an earlier run: no row twice. ``doubled``: it writes the rows
+again. ``unknown``: only the script's own function knows, or no connector knows the sink.
+"""
+
+
+@message
+@dataclass(frozen=True)
+class BatchesSkipped(Event):
+    """Batches moved their offsets and read no row, as when a sink skips a batch that it already has.
+
+    A warning, no proof: input without rows (empty files, aborted transactions) looks the same. The query runs on.
+
+    Attributes:
+        batch_ids: the newest, at most ten.
+        count: in this attempt so far; the agent reports again each time it has doubled, and at the end.
+    """
+
+    query_name: QueryName
+    batch_ids: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class SinkUndo(Event):
+    """What a query's sink holds after the batch to go back to.
+
+    Attributes:
+        sink: where it is, for people.
+        means: ``undo`` by its connector, ``command`` of the user, or ``doubled``: it stays, and its rows come again.
+        to_batch_id: the last batch that stays; -1 for none.
+        first_batch_id, last_batch_id: what is removed; None for nothing, or unknown.
+        target: what the sink goes back to, in its own words; "" for unknown.
+        removed: names of what is removed (files, versions, snapshots), at most a hundred.
+        removed_count: how many there are.
+        rows_again: for ``doubled``: at most so many input rows come twice, by the sources' offsets after the snapshot
+            and the last batch's log; None where unknown.
+    """
+
+    query_name: QueryName
+    sink: str
+    means: UndoneBy
+    to_batch_id: int
+    first_batch_id: int | None
+    last_batch_id: int | None
+    target: str = ""
+    removed: tuple[str, ...] = ()
+    removed_count: int = 0
+    rows_again: int | None = None
+
+
+@message
+@dataclass(frozen=True)
+class Undoing(SinkUndo):
+    """This start goes back to an older snapshot: the driver is about to remove from the sink what it has after that
+    (Law 1)."""
+
+
+@message
+@dataclass(frozen=True)
+class Undone(SinkUndo):
+    """The sink no longer has what ``Undoing`` named; the query continues after that batch."""
+
+
+@message
+@dataclass(frozen=True)
+class Skipped(Event):
+    """A planned batch was committed without reading its rows, as ordered: its input is a named gap.
+
+    Attributes:
+        command_id, command_number: the ``SkipRequest``.
+        moves: per source, the offsets between which its input is passed over.
+        requested_by, reason: of the request.
+    """
+
+    mark: ClassVar[str] = "batch skipped"
+
+    command_id: str
+    command_number: int
+    query_name: QueryName
+    batch_id: int
+    moves: tuple[SourceMove, ...]
+    requested_by: str = ""
+    reason: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class Repositioned(Event):
+    """A query starts at other offsets than where it ended, as ordered: what is passed over, and what is read again.
+
+    Attributes:
+        batch_id: the last batch before.
+        moves: per source, where it ended and where it begins, in the order of the snapshot.
+        reason: how the offsets are known.
+    """
+
+    mark: ClassVar[str] = "offsets set"
+
+    query_name: QueryName
+    batch_id: int
+    moves: tuple[SourceMove, ...]
+    reason: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class BatchRepeated(Event):
+    """The driver is about to run a batch again that an earlier run planned, perhaps wrote, and did not commit.
+
+    Attributes:
+        sink: for people.
+        means: what that sink makes of it.
+        moves: per source, the offsets between which the batch reads; empty where unknown.
+        is_flush: it is the flush of a drain, which reads no input.
+    """
+
+    query_name: QueryName
+    batch_id: int
+    sink: str
+    means: RepeatMeans
+    moves: tuple[SourceMove, ...] = ()
+    is_flush: bool = False
+
 
 QueryStart = Literal["continued", "restored", "seeded", "fresh"]
 DrainFailure = Literal["flush", "deadline", "flush_deadline", "cancelled", "not_started"]

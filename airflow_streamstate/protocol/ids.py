@@ -1,9 +1,4 @@
-"""Ids: their form, their checks, and how query names become parts of keys.
-
-A stream id is the user's. Deployment ids (``d-0001``) carry the stream's fencing token; snapshot ids
-(``d-0001-stopped-000002``) the end or request that they belong to, so that a second try makes the same id (Law 2).
-Scratch runs (``r-5f0c1b7e6a0c-0001``) and upgrades (``u-5f0c1b7e6a0c``) carry a digest of their request id.
-"""
+"""Ids: their form, their checks, how query names become parts of keys, and who requested something."""
 
 from __future__ import annotations
 
@@ -212,3 +207,41 @@ def decode_query_name(part: str) -> str:
     except (UnicodeError, InvalidRequestError):
         pass
     raise InvalidRequestError("this key part is no encoded query name", part=ascii(part[:80]))
+
+
+# Who asked for something, as records name it: ``PERSON (MEANS)``, or only the means where no person is known.
+#
+# Of Airflow the person is the user that Airflow's API server signed in; of the shell the user of the machine.
+
+MOST_CHARACTERS = 250
+
+
+def requester(person: str | None, means: str) -> str:
+    """The text of records.
+
+    Args:
+        person: the name of the user; None or "" where nobody is known, e.g. of a scheduled run.
+        means: what the person has used, e.g. ``shell``.
+    """
+    means = _one_line(means)
+    name = _one_line(person or "")
+    return f"{name} ({means.replace('(', '[').replace(')', ']')})" if name else means.replace(" (", " [")
+
+
+def person_of(text: str) -> str:
+    """The person that a record names; "" where it names none."""
+    return text.rpartition(" (")[0] if text.endswith(")") else ""
+
+
+def means_of(text: str) -> str:
+    """What was used."""
+    return text.rpartition(" (")[2].removesuffix(")") if person_of(text) else text
+
+
+def is_same_person(one: str, other: str) -> bool:
+    """Whether two names are of one person: Airflow's auth managers and directories differ in the case of letters."""
+    return one.strip().casefold() == other.strip().casefold()
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())[:MOST_CHARACTERS]

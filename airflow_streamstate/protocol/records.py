@@ -1,4 +1,4 @@
-"""Records that are created once: a home, a deployment, its attempts and launches, and what a request became."""
+"""Records that are created once (homes, deployments, attempts, launches, adoptions), and the register of a stream."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from datetime import datetime
 from typing import ClassVar, Literal, get_args
 
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import Message, message
-from airflow_streamstate.protocol.fields import (
+from airflow_streamstate.protocol.codec import (
     Attempt,
+    Count,
     DeploymentId,
     Facts,
     LaunchKey,
+    Message,
     QueryName,
     RehearsalIdOrNone,
     RequestId,
     RunId,
     Seconds,
     SnapshotId,
+    SnapshotIdOrNone,
     StreamId,
     Token,
+    UpgradeId,
     Word,
+    message,
 )
+from airflow_streamstate.protocol.forms import View
+from airflow_streamstate.protocol.policies import Ownership, RestartPolicy, Restarts, RetentionPolicy
 from airflow_streamstate.protocol.terms.declaration import term
-from airflow_streamstate.protocol.terms.start import StartMode
-from airflow_streamstate.protocol.terms.version import Artifact, Version
-from airflow_streamstate.protocol.views import View
+from airflow_streamstate.protocol.terms.version import Artifact, StartMode, Version
 
 
 @message
@@ -299,3 +303,135 @@ class LaunchRecord(Message):
     write_id: str
     facts: Mapping[str, str] = field(default_factory=dict)
     rehearsal_id: RehearsalIdOrNone = ""
+
+
+# The register of a stream: which deployment is current. Changed by compare-and-swap only.
+
+AttemptMode = Literal["run", "drain"]
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A controller is about to move the register to a new deployment (1a.8: recorded before anything is fenced).
+
+    Attributes:
+        request_id: of the request; the same request continues where it was.
+        deployment_id: the deployment that will be current.
+    """
+
+    request_id: str
+    deployment_id: DeploymentId
+    requested_at: datetime
+    requested_by: str
+
+
+@dataclass(frozen=True)
+class Retirement:
+    """A stream that must not run any more.
+
+    Attributes:
+        reason: for people.
+        is_deleting: everything of it is being removed; there is no way back.
+    """
+
+    retired_at: datetime
+    retired_by: str
+    reason: str = ""
+    is_deleting: bool = False
+
+
+@message
+@dataclass(frozen=True)
+class StreamRegister(Message):
+    """What is current in a stream.
+
+    Attributes:
+        fencing_token: grows with every deployment; 0 before the first.
+        deployment_id: the current deployment; None before the first.
+        attempt: its current attempt; 0 before the first.
+        attempt_mode: that attempt runs the stream, or only flushes it (drain of a dead deployment).
+        intent: a deploy under way; None otherwise.
+        write_id: unique per write, so that a writer recognises its own (Law 8).
+        upgrade_id: the upgrade under way: only its steps move the stream, until it is over.
+        attempt_reason: why that attempt was requested; "" for no reason given, and for a deployment's first attempt,
+            whose reason is in its spec, unless a resume launched it.
+        attempt_accepts_hazards: that attempt may continue the state by a hazardous plan (Law 17).
+        restart_policy: what watchers do when a driver of the stream fails; kept over all its deployments.
+        restarts: what watchers have recorded of the failures since a person started the stream; None for nothing.
+        ownership: whose the stream is, for people; kept over all its deployments.
+        retention: which snapshots stay when it is pruned, by watchers too; kept over all its deployments. None for no
+            policy: then only a caller prunes it.
+    """
+
+    is_signed: ClassVar[bool] = True
+
+    stream_id: StreamId
+    fencing_token: Token
+    deployment_id: DeploymentId | None
+    attempt: Attempt
+    attempt_mode: AttemptMode
+    intent: Intent | None
+    write_id: str
+    updated_at: datetime
+    updated_by: str
+    upgrade_id: UpgradeId | None = None
+    retirement: Retirement | None = None
+    attempt_reason: str = ""
+    attempt_accepts_hazards: bool = False
+    restart_policy: RestartPolicy = field(default_factory=RestartPolicy)
+    restarts: Restarts | None = None
+    ownership: Ownership = field(default_factory=Ownership)
+    retention: RetentionPolicy | None = None
+
+    @property
+    def oldest_stopped_attempt(self) -> int:
+        """The current attempt obeys the stops of this attempt and of later ones.
+
+        Where a watcher started it, that is the attempt before: its stop may have been ordered in the same moment.
+        """
+        record = self.restarts
+        if record is None or not record.is_started:
+            return self.attempt
+        is_current = (record.deployment_id, record.attempt) == (self.deployment_id, self.attempt)
+        return self.attempt - 1 if is_current else self.attempt
+
+
+# The record of an adoption: a query that ran without this package becomes a stream.
+
+AdoptionStatus = Literal["open", "taken", "given_up"]
+
+ADOPT_SECONDS = 300.0
+"""How long a running query has to meet its barrier."""
+
+
+@message
+@dataclass(frozen=True)
+class Adoption(Message):
+    """The one adoption of a stream; written before any barrier goes into a log of the foreign query (Law 1).
+
+    Attributes:
+        adoption_id: a uuid; the adoption's barriers name it as their command.
+        checkpoints: the adopted checkpoints' URIs, by query.
+        is_stopped: the user said that nothing runs on them.
+        status: ``open``: its barriers may be in those logs, nothing else was changed. ``taken``: the snapshot is
+            complete, the stream goes on from it. ``given_up``: over, its barriers are removed.
+        take: grows when it begins again with no barrier in the logs; part of the snapshot's id.
+        snapshot_id: the snapshot taken; "" before that, and after giving up without a stream.
+        held_by: a uuid of the controller at work.
+        held_until: from then on another controller may go on with it.
+    """
+
+    is_signed: ClassVar[bool] = True
+
+    stream_id: StreamId
+    adoption_id: str
+    checkpoints: Mapping[QueryName, str]
+    is_stopped: bool
+    status: AdoptionStatus
+    take: Count
+    held_by: str
+    held_until: datetime
+    begun_at: datetime
+    requested_by: str
+    write_id: str
+    snapshot_id: SnapshotIdOrNone = ""

@@ -1,12 +1,192 @@
-"""What must not be shown: values under secret-like names, in configuration, arguments, URIs and free texts."""
+"""What must not be shown: secret values in configuration, arguments, URIs and texts; references to them; causes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
 
-from airflow_streamstate.protocol.causes import for_one_line
-from airflow_streamstate.protocol.references import is_reference
+from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
+
+# References to secrets: what ``conf``, ``arguments`` and ``environment`` hold instead of a secret value.
+#
+# ``secret://airflow-connection/<conn_id>[#part]``, ``secret://airflow-variable/<key>`` and ``env://NAME``. Only the
+# reference is recorded; the launching controller looks the value up at each launch.
+
+SourceName = Literal["airflow-connection", "airflow-variable", "env"]
+PARTS = ("password", "login", "host", "port", "schema")
+_SHOWN_PARTS = ("login", "host", "port", "schema")
+EXTRA = "extra."
+_FORMS = "secret://airflow-connection/ID#password, secret://airflow-variable/KEY or env://NAME"
+_CONNECTION = re.compile(r"secret://airflow-connection/(?P<key>[^/#\s?]+)(?:#(?P<part>\S+))?")
+_VARIABLE = re.compile(r"secret://airflow-variable/(?P<key>[^#\s]+)")
+_ENVIRONMENT = re.compile(r"env://(?P<key>[A-Za-z_][A-Za-z0-9_]*)")
+_BEGINS = re.compile(r"(?<![a-z0-9+.-])(?:secret|env)://")
+_OPTION = re.compile(r"(?P<name>-{1,2}[^=\s]+|[A-Za-z_][\w.-]*)=(?P<value>(?:secret|env)://.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Where a secret lies.
+
+    Attributes:
+        text: the reference as given; no secret itself.
+        key: the connection id, the variable's key, or the name in the environment.
+        part: of a connection: ``password``, ``login``, ``host``, ``port``, ``schema`` or ``extra.KEY``; else "".
+    """
+
+    text: str
+    source: SourceName
+    key: str
+    part: str = ""
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its value must be hidden; login, host, port and schema may be shown, as Airflow shows them."""
+        return self.part not in _SHOWN_PARTS
+
+
+def is_reference(text: str) -> bool:
+    """Whether this text as a whole stands for a secret; a malformed reference does not."""
+    try:
+        return parse_reference(text) is not None
+    except InvalidRequestError:
+        return False
+
+
+def parse_reference(text: str) -> Reference | None:
+    """The reference that this text as a whole is; None for an ordinary value.
+
+    Raises:
+        InvalidRequestError: it begins like a reference or contains one, and is none.
+    """
+    if not _BEGINS.search(text):
+        return None
+    if match := _CONNECTION.fullmatch(text):
+        part = match["part"] or "password"
+        if part in PARTS or (part.startswith(EXTRA) and len(part) > len(EXTRA)):
+            return Reference(text, "airflow-connection", match["key"], part)
+    elif match := _VARIABLE.fullmatch(text):
+        return Reference(text, "airflow-variable", match["key"])
+    elif match := _ENVIRONMENT.fullmatch(text):
+        return Reference(text, "env", match["key"])
+    elif not _BEGINS.match(text):
+        # The text around it may be secret: it is not shown.
+        raise InvalidRequestError(
+            "this value contains a reference to a secret among other text, where it would not be looked up",
+            next_step="Make the reference the whole value, or keep the whole text as a variable and refer to that.",
+        )
+    raise InvalidRequestError(
+        "this is no reference to a secret that is known here", reference=text[:200], next_step=f"Use {_FORMS}."
+    )
+
+
+def split_argument(argument: str) -> tuple[str, str]:
+    """An argument as what stays (``--password=``, or nothing) and the value that may be a reference."""
+    match = _OPTION.fullmatch(argument)
+    return ("", argument) if match is None else (f"{match['name']}=", match["value"])
+
+
+# The cause of a failure in one line, from the reports of Python and Spark. For people; nothing is decided by it.
+#
+# Spark's report of a failed query begins with ``STREAM_FAILED`` and ends with the whole logical plan; what the script
+# raised is in between.
+
+QUERY_REPORT = "=== Streaming Query ==="
+AFTER_QUERY_REPORT = ("JVM stacktrace:", "Traceback (most recent call last)", "Caused by:")
+_TRACEBACK = "Traceback (most recent call last):"
+_JAVA_FRAME = re.compile(r"\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ (?:more|common frames))")
+_LEAD = re.compile(
+    r"^.*?\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: ?"
+    r"|^.*\(TID \d+\) \([^)]*\): "
+    r"|^(?:__main__|pyspark\.errors\.exceptions\.(?:captured|base))\."
+    r"|^(?:org|java)(?:\.\w+)*\.(?=\w+(?:Error|Exception)\b)"
+)
+_SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
+_OF_JAVA = "Py4JJavaError: An error occurred while calling"
+"""py4j puts what Java raised on the next line, after a colon."""
+
+
+def cause_in(text: str) -> str:
+    """The last line of the last Python traceback, else the first line of what was raised; "" for an empty text.
+
+    Args:
+        text: what was raised, with or without its traceback; secrets are hidden already.
+    """
+    lines = without_query_report(text).splitlines()
+    return _bare(_last_of_traceback(lines) or _first(lines))
+
+
+def cause_of(error: str, traceback: str) -> str:
+    """The cause of an error whose traceback is stored apart from it, perhaps cut at its beginning."""
+    found = _last_of_traceback(without_query_report(traceback).splitlines())
+    return _bare(found) if found else cause_in(error)
+
+
+def cause_of_failure(type_name: str, context: Mapping[str, object]) -> str:
+    """The cause of one of our own errors, from its class and context; "" unless it is about a job that failed."""
+    error, traceback = (str(context.get(name) or "") for name in ("error", "traceback"))
+    return cause_of(error, traceback) if traceback or type_name == "DeploymentFailedError" else ""
+
+
+def for_one_line(text: str) -> str:
+    """The text for one line: a traceback in it becomes its cause, and Java's frames are left out."""
+    text = without_query_report(text)
+    lines = [line for line in text.splitlines() if not _JAVA_FRAME.match(line)]
+    if _TRACEBACK not in text:
+        return " ".join(" ".join(lines).split())
+    head = " ".join("\n".join(lines).partition(_TRACEBACK)[0].split())
+    cause = cause_in(text)
+    return head if cause in head else f"{head} {cause}".strip()
+
+
+def without_query_report(text: str) -> str:
+    """The text without Spark's report of the query, which contains its whole logical plan."""
+    kept, is_report = [], False
+    for line in text.splitlines():
+        if line.strip() == QUERY_REPORT:
+            is_report = True
+        elif line.startswith(AFTER_QUERY_REPORT):
+            is_report = False
+        if not is_report:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _last_of_traceback(lines: list[str]) -> str:
+    """The line below the last traceback's frames; "" for none, or where the text was cut before it."""
+    heads = [number for number, line in enumerate(lines) if _TRACEBACK in line]
+    for head in reversed(heads):
+        for number in range(head + 1, len(lines)):
+            if lines[number].strip() and not lines[number].startswith((" ", "\t")):
+                return _of_java(lines, number) or lines[number]
+    return ""
+
+
+def _of_java(lines: list[str], number: int) -> str:
+    """What Java raised, where this line of py4j announces it; else ""."""
+    behind = lines[number + 1] if number + 1 < len(lines) else ""
+    return behind.removeprefix(": ") if _OF_JAVA in lines[number] and behind.startswith(": ") else ""
+
+
+def _first(lines: list[str]) -> str:
+    said = [line.strip() for line in lines if line.strip()]
+    if not said:
+        return ""
+    if said[0].startswith('File "'):
+        return said[-1]  # a SyntaxError begins with its place
+    return _of_java(said, 0) or said[0]
+
+
+def _bare(line: str) -> str:
+    whole = line = line.strip()
+    before = ""
+    while line != before:
+        before = line
+        line = _SQL_STATE.sub("", _LEAD.sub("", line, count=1)).strip()
+    return line or whole
+
 
 HIDDEN = "***"
 MIN_SECRET_CHARACTERS = 4

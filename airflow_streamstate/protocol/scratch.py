@@ -12,11 +12,11 @@ from typing import ClassVar, Literal
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import Message, Tagged, message
-from airflow_streamstate.protocol.fields import (
+from airflow_streamstate.protocol.codec import (
     Attempt,
     DeploymentId,
     LaunchKey,
+    Message,
     QueryName,
     QueryNameOrNone,
     RehearsalId,
@@ -24,10 +24,12 @@ from airflow_streamstate.protocol.fields import (
     Seconds,
     SnapshotId,
     StreamId,
+    Tagged,
     Word,
+    message,
 )
 from airflow_streamstate.protocol.records import StateRewrite
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.order import RehearsalTerms
 
 ScratchOutcome = Literal["done", "failed", "deadline"]
 QueryOutcome = Literal["accepted", "refused", "failed", "not_run"]

@@ -12,8 +12,16 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import Message, message
-from airflow_streamstate.protocol.fields import Attempt, Count, QueryName, RunId, Sha256OrNone, StreamId
+from airflow_streamstate.protocol.codec import (
+    Attempt,
+    Count,
+    Message,
+    QueryName,
+    RunId,
+    Sha256OrNone,
+    StreamId,
+    message,
+)
 
 Place = Literal["script", "working", "argument", "files"]
 """Where a file lies: below the script's folder, or the current one; named by an argument; given by ``--files``."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.fields import Seconds
+from airflow_streamstate.protocol.codec import Seconds
 from airflow_streamstate.protocol.terms.declaration import check_terms, term, terms_of
 
 COMMAND_POLL_SECONDS_ON_DISK = 0.2

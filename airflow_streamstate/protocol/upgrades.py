@@ -11,23 +11,23 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.codec import Message, Tagged, message
-from airflow_streamstate.protocol.downtimes import Downtime
-from airflow_streamstate.protocol.fields import (
+from airflow_streamstate.protocol.codec import (
     DeploymentId,
+    Message,
     QueryName,
     RehearsalId,
     Seconds,
     SnapshotId,
     StreamId,
+    Tagged,
     UpgradeId,
+    message,
 )
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.positions import Downtime, QueryBeat
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.declaration import values_of
-from airflow_streamstate.protocol.terms.start import HandoverTerms
-from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, TakeoverTerms, UpgradeMode, UpgradeTerms
-from airflow_streamstate.protocol.terms.version import Version
+from airflow_streamstate.protocol.terms.order import RollbackTerms, TakeoverTerms, UpgradeMode, UpgradeTerms
+from airflow_streamstate.protocol.terms.version import HandoverTerms, Version
 
 UpgradeKind = Literal["upgrade", "rollback"]
 ReturnWay = Literal["resume", "handover", "forward", "undo"]

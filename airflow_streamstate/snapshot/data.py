@@ -1,17 +1,24 @@
-"""The files of a complete snapshot: their keys, their bytes as a stream, and the quick check before a start."""
+"""The files of a complete snapshot: where each is stored, its bytes, and the files that snapshots share."""
 
 from __future__ import annotations
 
+import re
 import threading
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
+from airflow_streamstate.checkpoint.fork import fork
+from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import DataError, InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.layout import is_checkpoint_place
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
 from airflow_streamstate.snapshot.checksums import (
     ServerCheck,
@@ -20,10 +27,103 @@ from airflow_streamstate.snapshot.checksums import (
     companion_of,
     parse_checksums,
 )
-from airflow_streamstate.snapshot.places import folder_of, key_of, sizes_of
-from airflow_streamstate.store.base import ReadsRanges, Store
-from airflow_streamstate.store.local import disk_errors
-from airflow_streamstate.store.transfer import until_done
+from airflow_streamstate.store.base import ManyAtOnce, ObjectInfo, ReadsRanges, Store
+from airflow_streamstate.store.local import LocalStore, disk_errors
+from airflow_streamstate.store.transfer import side_by_side, until_done
+
+# Where each file of a snapshot lies: in its own folder, or in that of an older snapshot with the same file.
+#
+# Files are shared like that on stores where a link is a copy.
+
+
+def key_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
+    """The key of one file of a snapshot (in the checkpoints store)."""
+    return f"{folder_of(manifest, query_name, entry)}/{entry.path}"
+
+
+def keys_of(manifest: SnapshotManifest) -> dict[str, FileEntry]:
+    """Every file of a snapshot by its key."""
+    return {key_of(manifest, name, entry): entry for name, query in manifest.queries.items() for entry in query.files}
+
+
+def folder_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> str:
+    """The folder of a query that holds one of its files."""
+    if entry.shared_from:
+        return layout.shared_data_folder(manifest.stream_id, entry.shared_from, query_name)
+    return own_folder(manifest, query_name)
+
+
+def own_folder(manifest: SnapshotManifest, query_name: str) -> str:
+    """The folder of the files of a query that lie with the snapshot itself."""
+    return layout.snapshot_data_folder(manifest.stream_id, manifest.snapshot_id, query_name, manifest.take)
+
+
+def place_of(manifest: SnapshotManifest, entry: FileEntry) -> str:
+    """The ``layout.data_place`` of a file, for a younger snapshot that shares it."""
+    return entry.shared_from or layout.data_place(manifest.snapshot_id, manifest.take)
+
+
+def sizes_of(checkpoints: Store, manifest: SnapshotManifest, query_name: str) -> dict[str, int]:
+    """The sizes of the objects in the folders of a query's files, by key."""
+    files = manifest.queries[query_name].files
+    folders = dict.fromkeys(folder_of(manifest, query_name, entry) for entry in files)
+    return {key: size for folder in folders for key, size in _sizes_below(checkpoints, folder).items()}
+
+
+def lying(store: Store, stream_id: str, query_name: str, entries: Sequence[FileEntry]) -> list[FileEntry]:
+    """Those of some shared files of a query that are where ``shared_from`` says; by one listing for each place."""
+    folder_at = {
+        entry.shared_from: layout.shared_data_folder(stream_id, entry.shared_from, query_name) for entry in entries
+    }
+    lists = [partial(_sizes_below, store, folder) for folder in folder_at.values()]
+    found = side_by_side(lists) if isinstance(store, ManyAtOnce) else [look() for look in lists]
+    sizes = {key: size for there in found for key, size in there.items()}
+    return [one for one in entries if sizes.get(f"{folder_at[one.shared_from]}/{one.path}") == one.size_bytes]
+
+
+def _sizes_below(store: Store, folder: str) -> dict[str, int]:
+    return {info.key: info.size_bytes for info in store.list_objects(f"{folder}/")}
+
+
+def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, lease_id: str) -> Checkpoint:
+    """One query of a snapshot as a folder that Spark can read: its own, or a fork where its files are in several.
+
+    A fork is removed with the lease.
+
+    Raises:
+        ObjectMissingError, DataError: a file is not there, or no checkpoint can be made of them.
+    """
+    folder = one_folder(manifest, query_name)
+    if folder:
+        return Checkpoint(checkpoints, folder)
+    target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
+    files = manifest.queries[query_name].files
+    fork(checkpoints, {entry.path: key_of(manifest, query_name, entry) for entry in files}, target)
+    return target
+
+
+def one_folder(manifest: SnapshotManifest, query_name: str) -> str:
+    """The folder that holds all files of a query and no others; "" where there is none."""
+    found = {entry.shared_from for entry in manifest.queries[query_name].files} or {""}
+    place = found.pop()
+    if found or not (place == "" or layout.is_gathered_place(place)):
+        return ""
+    return (
+        layout.shared_data_folder(manifest.stream_id, place, query_name) if place else own_folder(manifest, query_name)
+    )
+
+
+def gathered_logs(checkpoints: Store, manifest: SnapshotManifest, query_name: str, lease_id: str) -> Checkpoint:
+    """As ``gathered``, with the logs alone, which a drained query has, too."""
+    folder = one_folder(manifest, query_name)
+    if folder:
+        return Checkpoint(checkpoints, folder)
+    target = Checkpoint(checkpoints, layout.gathered_folder(manifest.stream_id, lease_id, query_name))
+    for entry in manifest.queries[query_name].files:
+        if not entry.path.startswith("state/"):
+            checkpoints.link(key_of(manifest, query_name, entry), target.key(entry.path))
+    return target
+
 
 READ_BYTES = 1 << 20
 RANGE_BYTES = 1 << 23
@@ -263,3 +363,142 @@ def crc32_of(store: Store, key: str, buffer: bytearray) -> str | None:
                 crc32 = zlib.crc32(view[:count], crc32)
         return f"{crc32:08x}"
     return None
+
+
+# Finds the files that a new snapshot need not copy, because an older one of the stream has them.
+#
+# On a disk every snapshot has links of its own. On other stores whose listings have versions, a file of the same
+# path, size and version is named where it lies. Versions are compared within one deployment, where they are of one
+# key; across deployments only where they are digests of the bytes.
+
+_DIGEST = re.compile(r'"?(?:[0-9a-f]{32}|[0-9a-f]{64})"?')
+
+
+@dataclass(frozen=True)
+class Bases:
+    """The older snapshots (``manifests`` by id) whose files a new one of a deployment may share; none is removed."""
+
+    deployment_id: str
+    manifests: Mapping[str, SnapshotManifest]
+
+    def shared(
+        self, query_name: str, paths: Collection[str], there: Mapping[str, ObjectInfo], store: Store
+    ) -> dict[str, FileEntry]:
+        """The files of a query that need no copy, by path; each was found in a listing.
+
+        Args:
+            paths: of the query's files in the new snapshot.
+            there: the same files in the checkpoint, by path, as they were listed.
+            store: of the data of the older snapshots.
+        """
+        found: dict[str, FileEntry] = {}
+        for manifest in self.manifests.values():
+            query = manifest.queries.get(query_name)
+            for entry in () if query is None else query.files:
+                info = there.get(entry.path)
+                if info is not None and self._is_same(manifest, entry, info):
+                    found.setdefault(entry.path, replace(entry, shared_from=place_of(manifest, entry)))
+        wanted = [entry for path, entry in found.items() if path in paths]
+        return _with_companions(paths, {entry.path: entry for entry in self._lying(store, query_name, wanted)})
+
+    def _lying(self, store: Store, query_name: str, wanted: Sequence[FileEntry]) -> list[FileEntry]:
+        if not wanted:
+            return []
+        stream_id = next(iter(self.manifests.values())).stream_id
+        return lying(store, stream_id, query_name, wanted)
+
+    def _is_same(self, manifest: SnapshotManifest, entry: FileEntry, info: ObjectInfo) -> bool:
+        if not entry.source_version or (entry.source_version, entry.size_bytes) != (info.version, info.size_bytes):
+            return False
+        return manifest.deployment_id == self.deployment_id or _DIGEST.fullmatch(info.version) is not None
+
+    def with_same_bytes(self, query_name: str, files: Sequence[FileEntry], store: Store) -> tuple[FileEntry, ...]:
+        """These linked files of a query, named in an older snapshot of this deployment where that has the same bytes.
+
+        Spark's checksums tell, whose own checksum is in a manifest. Each file was found in a listing of ``store``.
+        """
+        older: dict[str, FileEntry] = {}
+        for manifest in self.manifests.values():
+            query = manifest.queries.get(query_name)
+            for entry in query.files if query is not None and manifest.deployment_id == self.deployment_id else ():
+                older.setdefault(entry.path, replace(entry, shared_from=place_of(manifest, entry)))
+        found: dict[str, FileEntry] = {}
+        paths = {entry.path for entry in files}
+        for entry in files:
+            same, companion = older.get(entry.path), companion_of(entry.path)
+            if same is None or not entry.spark_crc32 or companion not in older or companion not in paths:
+                continue
+            if (same.size_bytes, same.spark_crc32) == (entry.size_bytes, entry.spark_crc32):
+                found |= {entry.path: same, companion: older[companion]}
+        found = _with_companions(paths, {one.path: one for one in self._lying(store, query_name, [*found.values()])})
+        return tuple(entry if entry.shared_from else found.get(entry.path, entry) for entry in files)
+
+    def carried(self, query: QuerySnapshot, snapshot_id: str) -> QuerySnapshot | None:
+        """The query of an older snapshot, with its files named where they lie; None where that is not one of these."""
+        manifest = self.manifests.get(snapshot_id)
+        if manifest is None:
+            return None
+        files = tuple(replace(entry, shared_from=place_of(manifest, entry)) for entry in query.files)
+        return replace(query, files=files)
+
+
+def _with_companions(paths: Collection[str], found: dict[str, FileEntry]) -> dict[str, FileEntry]:
+    """Without files whose checksum file is not shared, or the other way round."""
+    for path in paths:
+        companion = companion_of(path)
+        if companion in paths and (path in found) != (companion in found):
+            found.pop(path, None)
+            found.pop(companion, None)
+    return found
+
+
+_File = tuple[str, str]
+"""The place of a file, and its key there."""
+
+
+def shared_bytes(checkpoints: Store, manifests: Collection[SnapshotManifest]) -> dict[str, int]:
+    """By snapshot of a stream, the bytes that take no room of their own: another one or a checkpoint has them."""
+    holders = Counter(file for one in manifests for file in _sizes(one))
+    found = {}
+    for one in manifests:
+        sizes = _sizes(one)
+        is_linked = not one.data_uri and isinstance(checkpoints, LocalStore)
+        own = _named(one)
+        found[one.snapshot_id] = sum(
+            size
+            for file, size in sizes.items()
+            if file[1] in own or (_is_linked(checkpoints, file[1]) if is_linked else holders[file] > 1)
+        )
+    return found
+
+
+def freed_bytes(
+    checkpoints: Store, gone: Iterable[SnapshotManifest], kept: Iterable[SnapshotManifest]
+) -> dict[str, int]:
+    """By snapshot that is removed, the bytes that this frees; each file counts once."""
+    needed = {file for one in kept for file in _sizes(one)}
+    counted: set[_File] = set()
+    found: dict[str, int] = {}
+    for one in gone:
+        own = {file: size for file, size in _sizes(one).items() if file not in needed and file not in counted}
+        counted |= set(own)
+        named = _named(one)
+        if not one.data_uri and isinstance(checkpoints, LocalStore):
+            own = {file: size for file, size in own.items() if not _is_linked(checkpoints, file[1])}
+        found[one.snapshot_id] = sum(size for (_, key), size in own.items() if key not in named)
+    return found
+
+
+def _sizes(manifest: SnapshotManifest) -> Mapping[_File, int]:
+    return {(manifest.data_uri, key): entry.size_bytes for key, entry in keys_of(manifest).items()}
+
+
+def _named(manifest: SnapshotManifest) -> set[str]:
+    """The named files of checkpoints, which are not the snapshot's own."""
+    return {key for key, entry in keys_of(manifest).items() if is_checkpoint_place(entry.shared_from)}
+
+
+def _is_linked(checkpoints: Store, key: str) -> bool:
+    with suppress(OSError):
+        return isinstance(checkpoints, LocalStore) and checkpoints.path_of(key).stat().st_nlink > 1
+    return False

@@ -1,15 +1,21 @@
-"""The tables of each stateful operator, as Spark's state readers give them, and the columns that identify a row.
-
-Pure: from the rows of Spark's ``state-metadata`` to the options of ``statestore``.
-"""
+"""The tables of each stateful operator, their sizes, and the order to a driver that reads them."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from decimal import Decimal
+from typing import Any, Literal
+
+from airflow_streamstate.checkpoint.state_files import MAX_PARTITIONS
+from airflow_streamstate.errors import DataError, MalformedMessageError
+from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.protocol.forms import View
+from airflow_streamstate.protocol.manifest import FileEntry
+from airflow_streamstate.protocol.terms.order import ExportFormat
 
 TableKind = Literal["rows", "join", "value", "list", "map", "timers"]
 PARTITION = "partition_id"
@@ -155,3 +161,171 @@ def difference_of(one: Iterable[StateTable], other: Iterable[StateTable]) -> str
         if alone
     ]
     return "; ".join(told)
+
+
+# The order to a driver that reads state in forks of snapshots, as plain JSON in ``driver.json``.
+
+Verb = Literal["state", "diff"]
+ABOUT = "_about.json"
+"""Describes exported tables. It is written before them, and says ``complete`` after them."""
+RESULT = "result.json"
+PROGRESS = "progress.txt"
+
+
+@dataclass(frozen=True)
+class StatePlace:
+    """A fork of one query's state.
+
+    Attributes:
+        checkpoint_uri: as Spark writes it.
+        batch_id: the batch that left the state.
+        state_format: Spark's state checkpoint format, 1 or 2.
+        feed_from: the first batch of the change feed that can be read here; None for none.
+        feed_gap: the reason for none.
+    """
+
+    checkpoint_uri: str
+    batch_id: int
+    state_format: int = 1
+    feed_from: int | None = None
+    feed_gap: str = ""
+
+
+@dataclass(frozen=True)
+class StateExport:
+    """Tables to be written.
+
+    Attributes:
+        uri: of the folder, as Spark writes it.
+        overwrite: whether an earlier export there is replaced; nothing else ever is.
+        about: the content of ``_about.json``.
+    """
+
+    uri: str
+    format: ExportFormat
+    overwrite: bool
+    about: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StateOrder:
+    """One reading.
+
+    Attributes:
+        verb: ``state`` reads ``places``, and exports them; ``diff`` compares them with ``before``.
+        places: by query name.
+        folder: of this machine, for result and progress.
+        deadline_seconds: the driver ends itself after this time (Law 6).
+        limit: the most rows to show of each table.
+        before: the older state of ``diff``, and of an export of changes; empty for none.
+        key: the rows to show, by columns of the state's keys and their values; None for no rows.
+        export: the tables to write, or with ``before`` their changes; None for none.
+    """
+
+    verb: Verb
+    places: Mapping[str, StatePlace]
+    folder: str
+    deadline_seconds: float
+    limit: int
+    before: Mapping[str, StatePlace]
+    key: Mapping[str, Any] | None = None
+    export: StateExport | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """As a plain JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> StateOrder:
+        """The order in this JSON object.
+
+        Raises:
+            MalformedMessageError: it is none.
+        """
+        try:
+            export = raw["export"]
+            return cls(
+                verb=raw["verb"],
+                places={name: StatePlace(**place) for name, place in raw["places"].items()},
+                folder=raw["folder"],
+                deadline_seconds=float(raw["deadline_seconds"]),
+                limit=int(raw["limit"]),
+                before={name: StatePlace(**place) for name, place in raw["before"].items()},
+                key=raw["key"],
+                export=None if export is None else StateExport(**export),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise MalformedMessageError(
+                "the driver's order to read state is malformed",
+                reason=f"{type(error).__name__}: {error}",
+                next_step="Read state with `streamstate snapshot inspect`, `export` or `diff`; they write this.",
+            ) from None
+
+
+def parse_exactly(text: str) -> Any:
+    """The value of a JSON text, with each number exact: as a text where no float is exact (long decimals), or where
+    JSON has no number for it (NaN, Infinity).
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+
+    def number(digits: str) -> float | str:
+        near = float(digits)
+        return near if Decimal(repr(near)) == Decimal(digits) else digits
+
+    return json.loads(text, parse_float=number, parse_constant=str)
+
+
+# The distribution of state: bytes of each operator and partition by the manifest, and the skew of rows.
+
+_PARTITION = re.compile(r"state/([0-9]+)/([0-9]+)/.+")
+_MOST_DIGITS = 9
+_OPERATOR = re.compile(r"state/([0-9]+)/.+")
+
+
+@dataclass(frozen=True)
+class Skew(View):
+    """The skew of an operator's rows.
+
+    Attributes:
+        most: rows of the fullest partition.
+        median: of all partitions.
+        fullest: the first partition with ``most`` rows.
+        ratio: ``most`` by ``median``; None where that is 0.
+    """
+
+    most: int
+    median: float
+    fullest: int
+    ratio: float | None
+
+
+def skew_of(rows: Sequence[int]) -> Skew | None:
+    """The skew of an operator by the rows of each partition, also empty ones; None where it has none."""
+    if not rows:
+        return None
+    most, median = max(rows), float(statistics.median(rows))
+    return Skew(most, median, rows.index(most), round(most / median, 2) if median else None)
+
+
+def bytes_by_partition(files: Iterable[FileEntry]) -> dict[int, dict[int, int]]:
+    """Bytes per operator and partition of the files from which Spark opens the state.
+
+    Raises:
+        DataError: a path names a partition that no operator has.
+    """
+    found: dict[int, dict[int, int]] = {}
+    for entry in files:
+        match = _PARTITION.fullmatch(entry.path)
+        if match is not None:
+            if len(match[2]) > _MOST_DIGITS or int(match[2]) >= MAX_PARTITIONS:
+                raise DataError("a snapshot lists a file of a partition that no operator has", path=entry.path)
+            partitions = found.setdefault(int(match[1]), {})
+            partitions[int(match[2])] = partitions.get(int(match[2]), 0) + entry.size_bytes
+    return found
+
+
+def operators_in(files: Iterable[FileEntry]) -> set[int]:
+    """The numbers of the operators that have state there."""
+    return {int(match[1]) for entry in files if (match := _OPERATOR.fullmatch(entry.path))}

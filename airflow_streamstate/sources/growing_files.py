@@ -61,7 +61,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class _File:
+class _GrowingFile:
     """A file as it was at a look.
 
     Attributes:
@@ -209,7 +209,9 @@ class GrowingFile(PlannedPart):
             return self._begin_again(files)
         return self._go_on(files, now, self._place, limit)
 
-    def _go_on(self, files: Sequence[_File], now: _File, place: Place, limit: int | None) -> PlannedEnd | None:
+    def _go_on(
+        self, files: Sequence[_GrowingFile], now: _GrowingFile, place: Place, limit: int | None
+    ) -> PlannedEnd | None:
         later = files[files.index(now) + 1 :]
         with now.opened() as opened:
             end = self._end_in(opened, now, place.at, limit, is_closed=self._is_closed(now, later))
@@ -284,7 +286,7 @@ class GrowingFile(PlannedPart):
 
     # files
 
-    def _files(self) -> list[_File]:
+    def _files(self) -> list[_GrowingFile]:
         """What there is of this part, oldest first, the growing file last."""
         is_done = bool(self._source.done_suffix) and Path(f"{self._path}{self._source.done_suffix}").exists()
         found = []
@@ -296,17 +298,17 @@ class GrowingFile(PlannedPart):
                 status = Path(path).stat()
             except FileNotFoundError:
                 continue
-            found.append(_File(path, status.st_ino, status.st_size, status.st_mtime, is_live, is_done))
+            found.append(_GrowingFile(path, status.st_ino, status.st_size, status.st_mtime, is_live, is_done))
         return sorted(found, key=lambda file: (file.is_live, file.modified_seconds, file.path))
 
-    def _look_again(self, files: Sequence[_File], place: Place) -> None:
+    def _look_again(self, files: Sequence[_GrowingFile], place: Place) -> None:
         """Raise ``_RacedError`` where a second look does not find, too, that what was read is in no file."""
         SYSTEM_CLOCK.sleep(_LOOK_AGAIN_SECONDS)
         again = self._files()
         if _names(again) != _names(files) or self._find(again, place) is not None:
             raise _RacedError(self._path)
 
-    def _find(self, files: Sequence[_File], place: Place) -> _File | None:
+    def _find(self, files: Sequence[_GrowingFile], place: Place) -> _GrowingFile | None:
         """The file that has what was read: the same one, under whatever name, else a copy of it."""
         same = [file for file in files if file.inode == place.inode and file.has_read(place)]
         if same or place.at == 0:
@@ -314,7 +316,7 @@ class GrowingFile(PlannedPart):
         copies = [file for file in files if file.has_read(place)]
         return copies[-1] if copies else None
 
-    def _begin(self, files: Sequence[_File], limit: int | None) -> PlannedEnd | None:
+    def _begin(self, files: Sequence[_GrowingFile], limit: int | None) -> PlannedEnd | None:
         unread = self._unread(files)
         if not unread:
             return None
@@ -325,11 +327,11 @@ class GrowingFile(PlannedPart):
                 return self._move_to(first, end, mark_at(opened, end))
         return self._go_on(files, first, Place(0, first.inode, 0, ""), limit)
 
-    def _unread(self, files: Sequence[_File]) -> list[_File]:
+    def _unread(self, files: Sequence[_GrowingFile]) -> list[_GrowingFile]:
         """Of a part that was never read."""
         return [file for file in files if file.is_live or self._source.start_at == "oldest"]
 
-    def _begin_again(self, files: Sequence[_File]) -> PlannedEnd | None:
+    def _begin_again(self, files: Sequence[_GrowingFile]) -> PlannedEnd | None:
         if not files or not files[-1].is_live:
             return None  # between two files
         at = 0 if self._place is None else self._place.at
@@ -341,19 +343,19 @@ class GrowingFile(PlannedPart):
             )
         return self._move_to(files[-1], 0)
 
-    def _move_to(self, file: _File, at: int, mark: str = "") -> PlannedEnd:
+    def _move_to(self, file: _GrowingFile, at: int, mark: str = "") -> PlannedEnd:
         turn = 0 if self._place is None else self._place.turn + 1
         self._place = Place(turn, file.inode, at, mark)
         return PlannedEnd(self._place.to_json(), 0)
 
-    def _is_closed(self, file: _File, later: Sequence[_File]) -> bool:
+    def _is_closed(self, file: _GrowingFile, later: Sequence[_GrowingFile]) -> bool:
         """Whether a file will not grow any more: there are newer ones, or it is said to be done."""
         if not later:
             return file.is_done
         age_seconds = SYSTEM_CLOCK.now().timestamp() - file.modified_seconds
         return age_seconds >= self._source.rotate_seconds
 
-    def _end_in(self, opened: BinaryIO, file: _File, at: int, limit: int | None, *, is_closed: bool) -> int:
+    def _end_in(self, opened: BinaryIO, file: _GrowingFile, at: int, limit: int | None, *, is_closed: bool) -> int:
         """Behind the last whole line within the limit, else behind the first one; ``at`` where there is none."""
         most = file.size if limit is None else min(file.size, at + limit)
         if is_closed and most == file.size:
@@ -374,7 +376,7 @@ def _unraced(look: Callable[[], Answer]) -> Answer:
     return look()
 
 
-def _names(files: Sequence[_File]) -> list[tuple[str, int]]:
+def _names(files: Sequence[_GrowingFile]) -> list[tuple[str, int]]:
     return [(file.path, file.inode) for file in files]
 
 

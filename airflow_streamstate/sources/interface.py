@@ -1,16 +1,15 @@
-"""The interface of a source of your own: it lists parts, and each part reads on from its state.
-
-State is plain JSON and goes into Spark's offset, so a part's rows and its state are committed together. ``testing``
-checks a source against what is said here.
-"""
+"""The interface of a partitioned source: its parts, options, retries and registration."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass as mutable_dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.errors import InvalidRequestError, SourceError
 from airflow_streamstate.frozen import dataclass
 
 Json = Any
@@ -176,3 +175,215 @@ class PartitionedSource(ABC):
 def opened_source(source: type[PartitionedSource], options: Mapping[str, str]) -> PartitionedSource:
     """A source with its options, whose names are put in lower case."""
     return source({str(name).lower(): str(value) for name, value in options.items()})
+
+
+# The options that every partitioned source has.
+
+DEFAULT_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """How a partitioned source is read.
+
+    Attributes:
+        spool: the folder for rows that are read ahead: a URI of a store; "" for none.
+        max_per_trigger: how much a batch takes, in the source's unit; None for the default.
+        list_seconds: how often parts are listed.
+        poll_seconds: how long a part rests that had nothing.
+        fail_after_seconds: how long a source may fail before its query does.
+        ahead_seconds: how far the event time of a part may be ahead of the slowest open one; None: parts do not wait.
+        idle_seconds: an open part without news for so long is not waited for.
+        keep_spool_seconds: how long rows that were given stay in the spool.
+        tasks: how many tasks read; None: as many as Spark has cores.
+    """
+
+    spool: str = ""
+    max_per_trigger: int | None = None
+    list_seconds: float = 10.0
+    poll_seconds: float = 0.5
+    fail_after_seconds: float = 300.0
+    ahead_seconds: float | None = None
+    idle_seconds: float = 300.0
+    keep_spool_seconds: float = 7 * 86_400.0
+    tasks: int | None = None
+
+
+OPTIONS = {
+    "spool": "spool",
+    "maxpertrigger": "max_per_trigger",
+    "listseconds": "list_seconds",
+    "pollseconds": "poll_seconds",
+    "failafterseconds": "fail_after_seconds",
+    "aheadseconds": "ahead_seconds",
+    "idleseconds": "idle_seconds",
+    "keepspoolseconds": "keep_spool_seconds",
+    "tasks": "tasks",
+}
+_WHOLE = ("max_per_trigger", "tasks")
+
+
+def read_settings(options: Mapping[str, str]) -> SourceSettings:
+    """The settings among the options of a source, whose names are in lower case.
+
+    Raises:
+        SourceError: one is no number, or below its least value.
+    """
+    found: dict[str, object] = {}
+    for option, name in OPTIONS.items():
+        text = str(options.get(option, "")).strip()
+        if text:
+            found[name] = text if name == "spool" else _number(option, text, is_whole=name in _WHOLE)
+    return SourceSettings(**found)  # type: ignore[arg-type]
+
+
+def _number(option: str, text: str, *, is_whole: bool) -> float:
+    try:
+        value = int(text) if is_whole else float(text)
+    except ValueError:
+        value = -1
+    if not (1 if is_whole else 0) <= value < 1e12:
+        raise SourceError(
+            "this option of a source is not a number that it can be",
+            option=option,
+            value=text[:50],
+            next_step="Use a whole number from 1 on." if is_whole else "Use a number of seconds.",
+        )
+    return value
+
+
+# Asks a source that may fail for a while: again after a pause, until it has failed for ``failAfterSeconds``.
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+_DEFECTS = (TypeError, AttributeError, NameError, NotImplementedError, ImportError)
+"""What a program raises that is wrong: asking again is no use."""
+
+
+@mutable_dataclass
+class _Trouble:
+    """A source or a part that failed; it is asked again after a pause.
+
+    Attributes:
+        doing: what failed: only when that works again the trouble is over.
+    """
+
+    doing: str
+    since_seconds: float
+    next_seconds: float
+    pause_seconds: float = FIRST_PAUSE_SECONDS
+
+
+class Patience:
+    """Asks one source, in one process.
+
+    Args:
+        source: its format.
+        say: tells people one line.
+    """
+
+    def __init__(self, source: str, clock: Clock, fail_after_seconds: float, say: Callable[[str], None]) -> None:
+        self._source = source
+        self._clock = clock
+        self._fail_after_seconds = fail_after_seconds
+        self._say = say
+        self._trouble: dict[str, _Trouble] = {}
+
+    def ask(
+        self, name: str, what: str, act: Callable[[], Any], *, waits: bool, failed: Callable[[], None] | None = None
+    ) -> Any:
+        """The answer of the source.
+
+        Args:
+            name: of the part; "" for the source.
+            waits: for the answer; else None is returned while it fails.
+            failed: done at each failure.
+
+        Raises:
+            SourceError: its program is wrong, or it has failed for too long.
+        """
+        while True:
+            now_seconds = self._clock.monotonic_seconds()
+            trouble = self._trouble.get(name)
+            if trouble is not None and now_seconds < trouble.next_seconds:
+                if not waits:
+                    return None
+                self._clock.sleep(trouble.next_seconds - now_seconds)
+            try:
+                answer = act()
+            except InvalidRequestError:
+                raise
+            except _DEFECTS as error:
+                raise SourceError(
+                    "the program of this source is wrong",
+                    source=self._source,
+                    part=name or "all",
+                    doing=what,
+                    error=f"{type(error).__name__}: {error}"[:500],
+                ) from error
+            except Exception as error:
+                if failed is not None:
+                    failed()
+                self._note(name, what, error)
+            else:
+                if trouble is not None and trouble.doing == what:
+                    del self._trouble[name]
+                    self._say(f"{what} of {name or 'the source'} works again")
+                return answer
+
+    def _note(self, name: str, what: str, error: Exception) -> None:
+        now_seconds = self._clock.monotonic_seconds()
+        trouble = self._trouble.setdefault(name, _Trouble(what, now_seconds, now_seconds))
+        words = f"{type(error).__name__}: {error}"[:500]
+        if now_seconds - trouble.since_seconds >= self._fail_after_seconds:
+            raise SourceError(
+                "this source has failed for longer than it may",
+                source=self._source,
+                part=name or "all",
+                doing=what,
+                for_seconds=round(now_seconds - trouble.since_seconds, 1),
+                error=words,
+                next_step="Bring it back and resume: nothing was given twice or passed over.",
+            ) from error
+        self._say(f"{what} of {name or 'the source'} failed and is tried again: {words}")
+        trouble.next_seconds = now_seconds + trouble.pause_seconds
+        trouble.pause_seconds = min(2 * trouble.pause_seconds, LONGEST_PAUSE_SECONDS)
+
+
+# Makes a partitioned source known to Spark, and to this process.
+
+_registered: dict[str, type[PartitionedSource]] = {}
+
+
+def register(spark: Any, source: type[PartitionedSource]) -> None:
+    """Let ``spark.readStream.format(NAME)`` read a partitioned source; once more replaces it.
+
+    Args:
+        spark: a classic ``SparkSession``, of Spark 4.0 or newer.
+
+    Raises:
+        SourceError: this Spark has no Python data sources, or is Spark Connect.
+    """
+    if not isinstance(source, type) or not issubclass(source, PartitionedSource):
+        raise SourceError("what is registered is no PartitionedSource", given=repr(source)[:100])
+    if not hasattr(spark, "_jsparkSession") or not hasattr(spark, "dataSource"):
+        raise SourceError(
+            "a partitioned source needs a classic SparkSession of Spark 4.0 or newer",
+            session=type(spark).__module__,
+            spark=str(getattr(spark, "version", "unknown")),
+            next_step="Connect to Spark without Spark Connect; update a Spark before 4.0.",
+        )
+    # Imported only here: offsets and registrations are read without pyspark.
+    from airflow_streamstate.sources.spark_source import data_source_of, watch_cores
+
+    spark.dataSource.register(data_source_of(source, watch_cores(spark.sparkContext)))
+    remember(source)
+
+
+def remember(source: type[PartitionedSource]) -> None:
+    """Let this process know what a source's format means."""
+    _registered[source.format_name().lower()] = source
+
+
+def registered(format_name: str) -> type[PartitionedSource] | None:
+    """The source that this process registered under a format; None for none."""
+    return _registered.get(format_name.lower())

@@ -1,22 +1,37 @@
-"""What the next batch reads of each part: within the limit, in turn, and no part far ahead of the slowest open one."""
+"""What the next batch reads of each part, and in which task: within the limit, in turn."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import SourceError, StreamStateError
-from airflow_streamstate.sources.chunks import Chunk, RowFormat
-from airflow_streamstate.sources.interface import Json, Part, PartitionedSource, PlannedEnd
-from airflow_streamstate.sources.offsets import PartOffset, SourceOffset, compare
-from airflow_streamstate.sources.patience import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Patience
-from airflow_streamstate.sources.settings import SourceSettings
-from airflow_streamstate.sources.spool import ChunkPlace, Spool, kept_since
+from airflow_streamstate.sources.interface import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    Json,
+    Part,
+    PartitionedSource,
+    Patience,
+    PlannedEnd,
+    SourceSettings,
+)
+from airflow_streamstate.sources.offsets import (
+    Chunk,
+    ChunkPlace,
+    PartOffset,
+    RowFormat,
+    SourceOffset,
+    Spool,
+    compare,
+    kept_since,
+)
 
 MAX_STATE_BYTES = 64 << 10
 MAX_OFFSET_BYTES = 1 << 20
@@ -749,3 +764,28 @@ def _gone(part: str, uri: str, key: str) -> SourceError:
         key=key,
         next_step="Bring the spool back, or deploy from another snapshot. keepSpoolSeconds says how long rows stay.",
     )
+
+
+# Which read task reads which part: rendezvous hashing with equal shares, so that few parts move.
+
+
+def place(parts: Collection[str], tasks: int) -> dict[str, int]:
+    """The task of each part, from 0 on; no task has more than its share, since a batch waits for the last one."""
+    tasks = max(1, min(tasks, len(parts)))
+    room = [math.ceil(len(parts) / tasks)] * tasks
+    placed = {}
+    for part in sorted(parts):
+        wanted = sorted(range(tasks), key=lambda task: _score(part, task), reverse=True)
+        task = next(task for task in wanted if room[task])
+        room[task] -= 1
+        placed[part] = task
+    return placed
+
+
+def moved(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+    """The parts that both have, in other tasks."""
+    return sorted(part for part, task in after.items() if before.get(part, task) != task)
+
+
+def _score(part: str, task: int) -> bytes:
+    return hashlib.sha256(f"{task}/{part}".encode()).digest()

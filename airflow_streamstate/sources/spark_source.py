@@ -1,30 +1,104 @@
-"""A partitioned source as Spark's Python data source API wants it. The only module here that needs pyspark to load.
-
-Spark 4.2 tells a reader where a batch begins and how much it may take, so rows are read on executors. Spark 4.0 and 4.1
-do not: there the *simple* reader is used, whose rows all go through one process on the driver.
-"""
+"""A partitioned source as Spark's Python data source API expects it; the only module here that needs pyspark."""
 
 from __future__ import annotations
 
+import atexit
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition, SimpleDataSourceStreamReader
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import SourceError
-from airflow_streamstate.sources.chunks import RowFormat, batches_in
-from airflow_streamstate.sources.cores import Cores
-from airflow_streamstate.sources.interface import PartitionedSource, opened_source
-from airflow_streamstate.sources.offsets import from_json, to_json
-from airflow_streamstate.sources.placement import moved, place
-from airflow_streamstate.sources.planner import Planner, Slice, schema_of
-from airflow_streamstate.sources.settings import DEFAULT_ROWS, SourceSettings, read_settings
-from airflow_streamstate.sources.spool import Spool
+from airflow_streamstate.sources.interface import (
+    DEFAULT_ROWS,
+    PartitionedSource,
+    SourceSettings,
+    opened_source,
+    read_settings,
+)
+from airflow_streamstate.sources.offsets import RowFormat, Spool, batches_in, from_json, to_json
+from airflow_streamstate.sources.planner import Planner, Slice, moved, place, schema_of
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.s3a import plain_uri
+from airflow_streamstate.store.options import plain_uri
+
+# How many cores Spark has now, for the process that plans batches: it has no way to ask Spark.
+#
+# The process that registers a source writes the number into a file of this machine, where the planning process runs,
+# too.
+
+_EVERY_SECONDS = 2.0
+_watched: dict[str, Cores] = {}
+_guard = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Where the number of cores is told.
+
+    Attributes:
+        at_first: when this was made.
+    """
+
+    path: str
+    at_first: int
+
+    def now(self) -> int:
+        try:
+            return max(1, int(Path(self.path).read_text()))
+        except (OSError, ValueError):
+            return self.at_first
+
+
+def watch_cores(context: Any) -> Cores:
+    """Tell the cores of this Spark from now on; once for each ``SparkContext``."""
+    with _guard:
+        known = _watched.get(context.applicationId)
+        if known is None:
+            count = _count(context)
+            path = Path(tempfile.mkdtemp(prefix="streamstate-cores-")) / "cores"
+            _write(path, count)
+            atexit.register(_remove, path)
+            known = _watched[context.applicationId] = Cores(str(path), count)
+            threading.Thread(target=_watch, args=(context, path), name="streamstate-cores", daemon=True).start()
+        return known
+
+
+def _watch(context: Any, path: Path) -> None:
+    told = 0
+    while True:
+        SYSTEM_CLOCK.sleep(_EVERY_SECONDS)
+        try:
+            count = _count(context)
+            if count != told:
+                _write(path, count)
+                told = count
+        except Exception:
+            return  # Spark has ended
+
+
+def _count(context: Any) -> int:
+    return max(1, int(context._jsc.sc().defaultParallelism()))
+
+
+def _write(path: Path, count: int) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(str(count))
+    new.replace(path)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
+
 
 try:
     from pyspark.sql.streaming.datasource import (

@@ -18,6 +18,8 @@ from obstore.store import AzureStore
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.store.obstore import (
+    CREDENTIALS_AWAY,
+    NO_CREDENTIALS,
     TRY_ONCE,
     TRY_PARTS,
     ObstoreClient,
@@ -26,10 +28,8 @@ from airflow_streamstate.store.obstore import (
     moment_in,
     obstore_errors,
 )
-from airflow_streamstate.store.obstore_errors import CREDENTIALS_AWAY, NO_CREDENTIALS
-from airflow_streamstate.store.options import AZURE_KEY_VARIABLES, AZURE_SAS_VARIABLES, AzureOptions
-from airflow_streamstate.store.s3a import SparkSettings
-from airflow_streamstate.store.server import Answer, FoundObject, RequestFailure, ServerStore, reported
+from airflow_streamstate.store.options import AZURE_KEY_VARIABLES, AZURE_SAS_VARIABLES, AzureOptions, SparkSettings
+from airflow_streamstate.store.server import FoundObject, RequestFailure, ServerAnswer, ServerStore, reported
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES
 
 API_VERSION = "2021-12-02"
@@ -78,7 +78,9 @@ class AzureClient(ObstoreClient):
         with reported(self, "open"), obstore_errors():
             self.account = options.account_name or _said(ACCOUNT_VARIABLES, os.environ)
             if not self.account:
-                raise RequestFailure(Answer.REFUSED, 0, "NoAccount", "neither the environment nor the URI says it")
+                raise RequestFailure(
+                    ServerAnswer.REFUSED, 0, "NoAccount", "neither the environment nor the URI says it"
+                )
             self.endpoint_url = (
                 options.endpoint_url
                 or _said(ENDPOINT_VARIABLES, os.environ)
@@ -110,7 +112,7 @@ class AzureClient(ObstoreClient):
     def for_spark(self) -> SparkSettings:
         if not self.uri.startswith(("abfs://", "abfss://")):
             reason = f"use abfss://{self.container}@{self.account}.dfs.core.windows.net/prefix"
-            raise RequestFailure(Answer.REFUSED, 0, "NoSparkName", reason)
+            raise RequestFailure(ServerAnswer.REFUSED, 0, "NoSparkName", reason)
         host = self.uri.rpartition("@")[2]
         if self._key:
             return SparkSettings({}, {f"{_SPARK}.key.{host}": self._key})
@@ -176,7 +178,9 @@ class AzureClient(ObstoreClient):
         try:
             key = base64.b64decode(self._key, validate=True)
         except binascii.Error:
-            raise RequestFailure(Answer.REFUSED, 0, "AuthenticationFailed", "the account key is not base64") from None
+            raise RequestFailure(
+                ServerAnswer.REFUSED, 0, "AuthenticationFailed", "the account key is not base64"
+            ) from None
         digest = hmac.new(key, text.encode(), hashlib.sha256).digest()
         return f"SharedKey {self.account}:{base64.b64encode(digest).decode()}"
 
@@ -205,7 +209,7 @@ class _AzureTokens:
             from azure.identity import ClientSecretCredential, CredentialUnavailableError, DefaultAzureCredential
         except ModuleNotFoundError:
             reason = f"set {AZURE_KEY_VARIABLES[0]} or {AZURE_SAS_VARIABLES[0]}, or install azure-identity"
-            raise RequestFailure(Answer.REFUSED, 0, NO_CREDENTIALS, reason) from None
+            raise RequestFailure(ServerAnswer.REFUSED, 0, NO_CREDENTIALS, reason) from None
         try:
             if self._ask is None and self._options.client_secret:
                 principal = self._options
@@ -216,13 +220,13 @@ class _AzureTokens:
                 self._ask = DefaultAzureCredential().get_token
             token = self._ask(SCOPE)
         except CredentialUnavailableError as error:
-            raise RequestFailure(Answer.REFUSED, 0, NO_CREDENTIALS, str(error)[:300]) from None
+            raise RequestFailure(ServerAnswer.REFUSED, 0, NO_CREDENTIALS, str(error)[:300]) from None
         except ClientAuthenticationError as error:
-            raise RequestFailure(Answer.REFUSED, 0, "AuthenticationFailed", str(error)[:300]) from None
+            raise RequestFailure(ServerAnswer.REFUSED, 0, "AuthenticationFailed", str(error)[:300]) from None
         except ValueError as error:  # a tenant that cannot be one
-            raise RequestFailure(Answer.REFUSED, 0, "AuthenticationFailed", str(error)[:300]) from None
+            raise RequestFailure(ServerAnswer.REFUSED, 0, "AuthenticationFailed", str(error)[:300]) from None
         except (OSError, AzureError) as error:
-            raise RequestFailure(Answer.NOT_DONE, 0, CREDENTIALS_AWAY, str(error)[:300]) from None
+            raise RequestFailure(ServerAnswer.NOT_DONE, 0, CREDENTIALS_AWAY, str(error)[:300]) from None
         return {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, timezone.utc)}
 
 

@@ -1,19 +1,15 @@
-"""The promises of every store; ``tests/contract/store`` holds each backend to them.
-
-Keys are relative, ``/``-separated, without empty, ``.`` or ``..`` parts. The vocabulary of conditional writes (put,
-create, replace-if-unchanged) is obstore's. Absence is not an error here: ``get`` and ``head`` answer None.
-
-Every method may raise UnavailableError (nothing was changed) and InvalidRequestError (permission denied, no such
-bucket or folder, bad key); a write may raise OutcomeUnknownError, but see ``create`` and ``replace``.
-"""
+"""The interface of every store; ``tests/contract/store`` checks each backend."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass as mutable_dataclass
 from dataclasses import field
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, ObjectMissingError
 from airflow_streamstate.frozen import dataclass
@@ -311,3 +307,49 @@ def _bad_key(message: str, key: str) -> InvalidRequestError:
     return InvalidRequestError(
         message, key=ascii(key), next_step="Keys are relative, with parts separated by single slashes."
     )
+
+
+# How long a look at one stream may hold up the looks at others.
+#
+# Whoever looks at many streams in turn gives each a short time: it waits little for a lock, and reads a part of a
+# long list, and the rest at its next look. A look that ends so decides nothing. All else waits with a deadline, and
+# reads all.
+
+T = TypeVar("T")
+
+SHORT_SECONDS = 0.5
+"""For all locks of one look together: a writer of ours holds one for some milliseconds."""
+MOST_EVENTS = 1_000
+"""That one look reads of a stream: on a far store half a minute."""
+
+
+@mutable_dataclass
+class StorePatience:
+    """For how long whatever a block does may still wait for locks, altogether."""
+
+    left_seconds: float
+
+
+PATIENCE: ContextVar[StorePatience | None] = ContextVar("streamstate_patience", default=None)
+
+
+@contextmanager
+def one_of_many() -> Iterator[None]:
+    """The block is a look at one stream of many: within it a kept lock, and a list too long for one look, is an
+    error."""
+    token = PATIENCE.set(StorePatience(SHORT_SECONDS))
+    try:
+        yield
+    finally:
+        PATIENCE.reset(token)
+
+
+def as_one_of_many(call: Callable[..., T], *arguments: object) -> T:
+    """The result of a call, within ``one_of_many``."""
+    with one_of_many():
+        return call(*arguments)
+
+
+def most_events() -> int | None:
+    """How many events the look that goes on may read; None for all."""
+    return None if PATIENCE.get() is None else MOST_EVENTS

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
-from airflow_streamstate.store.base import TEMPORARY_PREFIX
-from airflow_streamstate.store.patience import PATIENCE
+from airflow_streamstate.store.base import PATIENCE, TEMPORARY_PREFIX
 
 LOCK_NAME = f"{TEMPORARY_PREFIX}lock"
 LOCK_SECONDS = 30.0

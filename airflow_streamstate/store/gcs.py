@@ -20,6 +20,10 @@ from obstore.store import GCSStore
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.store.obstore import (
+    BAD_KEY,
+    CREDENTIALS_AWAY,
+    NO_CREDENTIALS,
+    NO_KEY_FILE,
     TRY_ONCE,
     TRY_PARTS,
     ObstoreClient,
@@ -28,10 +32,8 @@ from airflow_streamstate.store.obstore import (
     moment_in,
     obstore_errors,
 )
-from airflow_streamstate.store.obstore_errors import BAD_KEY, CREDENTIALS_AWAY, NO_CREDENTIALS, NO_KEY_FILE
-from airflow_streamstate.store.options import GCS_KEY_VARIABLE, GCSOptions
-from airflow_streamstate.store.s3a import SparkSettings
-from airflow_streamstate.store.server import Answer, FoundObject, RequestFailure, ServerStore, reported
+from airflow_streamstate.store.options import GCS_KEY_VARIABLE, GCSOptions, SparkSettings
+from airflow_streamstate.store.server import FoundObject, RequestFailure, ServerAnswer, ServerStore, reported
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES
 
 ENDPOINT_URL = "https://storage.googleapis.com"
@@ -82,7 +84,7 @@ class GCSClient(ObstoreClient):
             }
         elif self._options.service_account_key:
             reason = "Google's connector for Spark takes a key from a file only"
-            raise RequestFailure(Answer.REFUSED, 0, NO_KEY_FILE, reason)
+            raise RequestFailure(ServerAnswer.REFUSED, 0, NO_KEY_FILE, reason)
         return SparkSettings(conf, {})
 
     def make_ready(self) -> None:
@@ -94,7 +96,7 @@ class GCSClient(ObstoreClient):
 
     def condition_of(self, version: str) -> Mapping[str, str]:
         if not version.isdecimal():  # of another store
-            raise RequestFailure(Answer.PRECONDITION, 0, "NoGeneration", "the version is no generation")
+            raise RequestFailure(ServerAnswer.PRECONDITION, 0, "NoGeneration", "the version is no generation")
         return {"version": version}
 
     def found_in(self, headers: Mapping[str, str]) -> FoundObject:
@@ -145,11 +147,11 @@ class _GoogleTokens:
                 if not self._credentials.token or self._credentials.token_state.name != "FRESH":
                     self._credentials.refresh(Request())
             except DefaultCredentialsError as error:
-                raise RequestFailure(Answer.REFUSED, 0, NO_CREDENTIALS, str(error)[:300]) from None
+                raise RequestFailure(ServerAnswer.REFUSED, 0, NO_CREDENTIALS, str(error)[:300]) from None
             except TransportError as error:
-                raise RequestFailure(Answer.NOT_DONE, 0, CREDENTIALS_AWAY, str(error)[:300]) from None
+                raise RequestFailure(ServerAnswer.NOT_DONE, 0, CREDENTIALS_AWAY, str(error)[:300]) from None
             except GoogleAuthError as error:
-                answer = Answer.NOT_DONE if error.retryable else Answer.REFUSED
+                answer = ServerAnswer.NOT_DONE if error.retryable else ServerAnswer.REFUSED
                 code = CREDENTIALS_AWAY if error.retryable else "AuthenticationFailed"
                 raise RequestFailure(answer, 0, code, str(error)[:300]) from None
             expiry: datetime | None = self._credentials.expiry
@@ -169,7 +171,7 @@ class _GoogleTokens:
             return make(json.loads(key), scopes=[SCOPE])
         except (ValueError, TypeError, AttributeError, KeyError) as error:  # its text may hold the key
             reason = f"not the JSON of a service account with its private key ({type(error).__name__})"
-            raise RequestFailure(Answer.REFUSED, 0, BAD_KEY, reason) from None
+            raise RequestFailure(ServerAnswer.REFUSED, 0, BAD_KEY, reason) from None
 
 
 def _read(path: str) -> str:
@@ -177,7 +179,7 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = f"{path}: {getattr(error, 'strerror', None) or type(error).__name__}"
-        raise RequestFailure(Answer.REFUSED, 0, BAD_KEY, reason) from None
+        raise RequestFailure(ServerAnswer.REFUSED, 0, BAD_KEY, reason) from None
 
 
 def _emulator() -> str:

@@ -1,11 +1,9 @@
-"""Google Cloud Storage and Azure Blob by obstore: the common part of ``gcs`` and ``azure``.
-
-obstore tries once, as boto3 does; it repeats only the parts of an upload.
-"""
+"""GCS and Azure Blob by obstore: the part that ``gcs`` and ``azure`` share, and the meaning of errors."""
 
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 import urllib.error
@@ -22,23 +20,201 @@ from typing import Any
 import obstore
 from obstore.exceptions import BaseError
 
-from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StoreRefusedError,
+    StreamStateError,
+    UnavailableError,
+)
 from airflow_streamstate.store.base import is_key
-from airflow_streamstate.store.obstore_errors import as_error, classify, failure_in, said_in
-from airflow_streamstate.store.plain_http import is_readable_on_its_way
+from airflow_streamstate.store.open import is_readable_on_its_way
 from airflow_streamstate.store.server import (
     REQUEST,
     TRIES,
     TRY_FOR_SECONDS,
-    Answer,
-    Condition,
     FoundObject,
     GotObject,
     RequestFailure,
+    ServerAnswer,
     ServerClient,
     TooLarge,
+    WriteCondition,
 )
 from airflow_streamstate.store.transfer import UPLOADS_AT_ONCE, Feed, part_bytes_of
+
+# The meaning of answers of GCS and Azure Blob, decided from plain values, without a client library.
+
+NO_CREDENTIALS = "NoCredentials"
+CREDENTIALS_AWAY = "CredentialsAway"
+BAD_KEY = "BadKey"
+NO_KEY_FILE = "NoKeyFile"
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>\s*([\w.]+)\s*</Code>")
+_MESSAGE = re.compile(r"<Message>\s*([^<]{1,300})", re.DOTALL)
+_KIND = re.compile(r"HttpError \{\s*kind: (\w+)")
+_URL = re.compile(r"https?://\S+")
+_TAKEN = ("BlobAlreadyExists", "ConditionNotMet", "UpdateConditionNotMet", "TargetConditionNotMet")
+_NO_PLACE = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound", "AccountNotFound")
+_BAD_CREDENTIALS = ("AuthenticationFailed", "InvalidAuthenticationInfo")
+_OVERTAKEN = ("InvalidBlockList",)
+"""Blocks of this put are gone: this put, or another one of the same object, was completed meanwhile."""
+_SLOW_DOWN = ("ServerBusy", "SlowDown", "TooManyRequests", "RateLimitExceeded")
+
+
+def classify(status: int, code: str) -> ServerAnswer:
+    """The meaning of a response that is no success."""
+    if status == 412 or code in _TAKEN:
+        return ServerAnswer.PRECONDITION
+    if status == 404:
+        return ServerAnswer.REFUSED if code in _NO_PLACE else ServerAnswer.ABSENT
+    if status == 409 or code in _OVERTAKEN:
+        return ServerAnswer.REFUSED if code in _NO_PLACE else ServerAnswer.BUSY
+    if status == 429 or code in _SLOW_DOWN:
+        return ServerAnswer.NOT_DONE
+    if status in (501, 505):  # not implemented: it never will be
+        return ServerAnswer.REFUSED
+    if status >= 500 or status == 408:
+        return ServerAnswer.UNKNOWN
+    return ServerAnswer.REFUSED
+
+
+def said_in(body: str) -> tuple[str, str]:
+    """Code and message in the XML of an answer; "" for each that is not there."""
+    code, message = _CODE.search(body), _MESSAGE.search(body)
+    return "" if code is None else code[1], "" if message is None else message[1].strip().partition("\n")[0]
+
+
+def failure_in(kind: str, text: str) -> RequestFailure:
+    """The failure in an error of the client library, by the name of its class and its text.
+
+    The reason is without addresses, which may hold a signature.
+    """
+    said = text.partition("\n\nDebug source")[0]
+    if "token request" in said or "managed identity" in said.lower():
+        return RequestFailure(ServerAnswer.NOT_DONE, 0, CREDENTIALS_AWAY, _URL.sub("…", said)[:300])
+    if "Wanted range starting at" in said:  # from the client itself, for an object that ends before
+        return RequestFailure(ServerAnswer.REFUSED, 416, "InvalidRange", said[:300])
+    status = int(found[1]) if (found := _STATUS.search(said)) else 0
+    code, reason = said_in(said)
+    reason = reason or _URL.sub("…", said)[:300]
+    if kind in ("AlreadyExistsError", "PreconditionError"):
+        return RequestFailure(ServerAnswer.PRECONDITION, status or 412, code or kind, reason)
+    if status:
+        return RequestFailure(classify(status, code), status, code or str(status), reason)
+    if kind == "FileNotFoundError":
+        return RequestFailure(ServerAnswer.ABSENT, 404, "404", reason)
+    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return RequestFailure(
+            ServerAnswer.REFUSED, 0, NO_CREDENTIALS if kind == "UnauthenticatedError" else kind, reason
+        )
+    connection = found[1] if (found := _KIND.search(text)) else ""
+    if connection == "Connect":
+        answer = ServerAnswer.REFUSED if "certificate" in text.lower() else ServerAnswer.NOT_DONE
+        return RequestFailure(
+            answer, 0, "CertificateError" if answer is ServerAnswer.REFUSED else "ConnectError", reason
+        )
+    if connection or "HTTP error" in said:
+        return RequestFailure(ServerAnswer.UNKNOWN, 0, f"{connection or 'Http'}Error", reason)
+    return RequestFailure(ServerAnswer.REFUSED, 0, kind, reason)
+
+
+def as_error(
+    failure: RequestFailure, *, service: str, action: str, place: str, key: str, doubtful: bool = False
+) -> StreamStateError:
+    """The package's error for a failure.
+
+    Args:
+        service: "GCS" or "Azure Blob".
+        action: the request, in one word.
+        place: the URI of the bucket or container.
+        key: the key in the store; "" where there is none.
+        doubtful: whether a write of this call may have landed.
+    """
+    facts: dict[str, Any] = {"action": action, "place": place, "key": key}
+    facts |= {"code": failure.code, "reason": failure.reason}
+    if doubtful:
+        return OutcomeUnknownError(f"{service} did not say whether the write landed", **facts)
+    if failure.answer is not ServerAnswer.REFUSED:
+        message, next_step = _obstacle(failure, service)
+        return UnavailableError(message, next_step=next_step, **facts)
+    message, next_step = _refusal(failure, service)
+    kind = StoreRefusedError if _is_no_access(failure) else InvalidRequestError
+    return kind(message, next_step=next_step, **facts)
+
+
+def _is_no_access(failure: RequestFailure) -> bool:
+    """Whether the whole bucket or container is refused or missing, whatever the request."""
+    codes = (
+        *_NO_PLACE,
+        NO_CREDENTIALS,
+        BAD_KEY,
+        "PermissionDeniedError",
+        "AuthenticationFailed",
+        "InvalidAuthenticationInfo",
+    )
+    return failure.status in (401, 403) or failure.code in codes
+
+
+def _obstacle(failure: RequestFailure, service: str) -> tuple[str, str]:
+    if failure.answer is ServerAnswer.NOT_DONE and failure.status:
+        return f"{service} asks for fewer requests", "Try again in a moment."
+    if failure.code == CREDENTIALS_AWAY:
+        return (
+            f"the credentials for {service} could not be fetched",
+            "Try again in a moment; look at where they come from.",
+        )
+    if failure.status:
+        return f"{service} cannot serve the request now", "Try again in a moment."
+    if failure.code == "TimeoutError":
+        return f"{service} did not answer in time", "Try again in a moment; look at the network and the endpoint."
+    return f"{service} cannot be reached", "Try again in a moment; look at the network and the endpoint."
+
+
+_REFUSALS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(_NO_PLACE, ("there is no such bucket or container", "Create it, or correct the URI.")),
+    "NoSparkName": (
+        "Spark reaches Azure only under a URI that names the account",
+        "Give the abfss URI for checkpoints.",
+    ),
+    "NoAccount": (
+        "no storage account is named",
+        "Set azure_account in the connection or AZURE_STORAGE_ACCOUNT_NAME, or give an abfss URI, which names it.",
+    ),
+    BAD_KEY: ("the key of the service account cannot be used", "Give the JSON file that Google made, unchanged."),
+    NO_KEY_FILE: (
+        "checkpoints on GCS need the key of the service account as a file",
+        "Give gcs_key_path, a file that drivers and executors see, in place of gcs_service_account_key.",
+    ),
+}
+
+
+def _refusal(failure: RequestFailure, service: str) -> tuple[str, str]:
+    if failure.code in _REFUSALS:
+        return _REFUSALS[failure.code]
+    if failure.code == "PlainHttp":
+        return (
+            f"the endpoint of {service} is plain http on another machine, and a token would go there",
+            "Give an https endpoint, or one on this machine.",
+        )
+    if failure.code == "EndpointWithUser":
+        return f"the endpoint of {service} holds a user or a password", "Give the endpoint without it."
+    if failure.code == NO_CREDENTIALS:
+        return (
+            f"there are no credentials for {service}",
+            "Set them in the connection or in the environment, or give this machine a role.",
+        )
+    if failure.code == "CertificateError":
+        return f"the certificate of the {service} server is not trusted", "Install its authority's certificate here."
+    if failure.status == 401 or failure.code in _BAD_CREDENTIALS:
+        return (
+            f"{service} does not accept these credentials",
+            "Correct them; a wrong clock of this machine has the same effect.",
+        )
+    if failure.status == 403 or failure.code == "PermissionDeniedError":
+        return f"{service} denied the request", "Allow reading, writing, listing and deleting there."
+    return f"{service} refused the request", ""
+
 
 COPY_SECONDS = 300.0
 COPY_PAUSE_SECONDS = 0.5
@@ -83,10 +259,10 @@ def _of_answer(error: urllib.error.HTTPError) -> RequestFailure:
 def _of_connection(reason: object) -> RequestFailure:
     name = type(reason).__name__
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return RequestFailure(Answer.REFUSED, 0, "CertificateError", str(reason))
+        return RequestFailure(ServerAnswer.REFUSED, 0, "CertificateError", str(reason))
     if isinstance(reason, ConnectionRefusedError | socket.gaierror):
-        return RequestFailure(Answer.NOT_DONE, 0, name, str(reason))
-    return RequestFailure(Answer.UNKNOWN, 0, name, str(reason))
+        return RequestFailure(ServerAnswer.NOT_DONE, 0, name, str(reason))
+    return RequestFailure(ServerAnswer.UNKNOWN, 0, name, str(reason))
 
 
 TRY_ONCE: Any = {"max_retries": 0}
@@ -173,7 +349,7 @@ class ObstoreClient(ServerClient):
 
         return self.answered(send)
 
-    def put(self, name: str, body: bytes, write_id: str, condition: Condition | None) -> str:
+    def put(self, name: str, body: bytes, write_id: str, condition: WriteCondition | None) -> str:
         mode: Any = "overwrite" if condition is None else "create"
         if condition is not None and condition.version is not None:
             mode = self.condition_of(condition.version)
@@ -191,7 +367,7 @@ class ObstoreClient(ServerClient):
 
     def _put_feed(self, name: str, feed: Feed, part_bytes: int) -> str:
         write_id = self.clock.new_uuid()
-        last = RequestFailure(Answer.UNKNOWN, 0, "NoVersion", "the server did not tell the version")
+        last = RequestFailure(ServerAnswer.UNKNOWN, 0, "NoVersion", "the server did not tell the version")
         for attempt in REQUEST.begin(self.clock):
             try:
                 version = self.send_parts(name, feed, write_id, part_bytes)
@@ -204,13 +380,13 @@ class ObstoreClient(ServerClient):
             if feed.is_begun or not last.answer.may_pass or attempt.is_last:
                 break
         if not feed.is_ended:  # not completed: no reader sees it
-            raise replace(last, answer=Answer.NOT_DONE) if last.answer is Answer.UNKNOWN else last
+            raise replace(last, answer=ServerAnswer.NOT_DONE) if last.answer is ServerAnswer.UNKNOWN else last
         found = self._looked_up(name)
         if found is not None and found.write_id == write_id:
             return found.version
-        if found is not None and last.answer is Answer.REFUSED:  # mostly of a part, reported late
+        if found is not None and last.answer is ServerAnswer.REFUSED:  # mostly of a part, reported late
             raise last
-        raise replace(last, answer=Answer.UNKNOWN)  # it may land yet, or was overwritten since (Law 8)
+        raise replace(last, answer=ServerAnswer.UNKNOWN)  # it may land yet, or was overwritten since (Law 8)
 
     def copy(self, source: str, target: str, size_bytes: int | None) -> str:  # noqa: ARG002 - of any size at once
         self.answered(lambda: self.order_copy(source, target))
@@ -221,7 +397,7 @@ class ObstoreClient(ServerClient):
             if found.is_copied:
                 return found.checksum
             if self.clock.monotonic_seconds() >= until:
-                raise RequestFailure(Answer.UNKNOWN, 0, "CopyPending", "the server is still copying")
+                raise RequestFailure(ServerAnswer.UNKNOWN, 0, "CopyPending", "the server is still copying")
             self.clock.sleep(COPY_PAUSE_SECONDS)
 
     def delete(self, name: str, version: str | None) -> None:
@@ -229,8 +405,8 @@ class ObstoreClient(ServerClient):
             self._plain("DELETE", name, version)
         except RequestFailure as failure:
             # Azure reports an absent blob as one of another version.
-            is_gone = failure.answer is Answer.PRECONDITION and self._looked_up(name) is None
-            if failure.answer is not Answer.ABSENT and not is_gone:
+            is_gone = failure.answer is ServerAnswer.PRECONDITION and self._looked_up(name) is None
+            if failure.answer is not ServerAnswer.ABSENT and not is_gone:
                 raise
 
     # one request, once
@@ -297,7 +473,7 @@ class ObstoreClient(ServerClient):
         try:
             self.head(name)
         except RequestFailure as failure:
-            if failure.answer is not Answer.ABSENT:
+            if failure.answer is not ServerAnswer.ABSENT:
                 raise
             return False
         return True
@@ -346,6 +522,8 @@ def check_endpoint(endpoint_url: str | None, *, has_token: bool) -> None:
         RequestFailure: see above.
     """
     if endpoint_url and has_token and is_readable_on_its_way(endpoint_url):
-        raise RequestFailure(Answer.REFUSED, 0, "PlainHttp", "a token would go over http, where everybody reads it")
+        raise RequestFailure(
+            ServerAnswer.REFUSED, 0, "PlainHttp", "a token would go over http, where everybody reads it"
+        )
     if endpoint_url and "@" in endpoint_url.partition("://")[2].partition("/")[0]:
-        raise RequestFailure(Answer.REFUSED, 0, "EndpointWithUser", "the endpoint holds a user or a password")
+        raise RequestFailure(ServerAnswer.REFUSED, 0, "EndpointWithUser", "the endpoint holds a user or a password")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import InvalidRequestError
@@ -144,3 +145,21 @@ def _library(service: str, uri: str, wanted: str, package: str, modules: tuple[s
 def _bad_uri(message: str, uri: str) -> InvalidRequestError:
     shown = re.sub(r"//.*@", "//***@", uri, flags=re.DOTALL)  # it may be a password
     return InvalidRequestError(message, uri=ascii(shown), next_step=f"Known are: {KNOWN_URIS}.")
+
+
+# Whether what is sent to a URL can be read on its way: a token is good for everybody who has it.
+
+
+def is_readable_on_its_way(url: str) -> bool:
+    """Whether this is ``http`` to another machine than this one."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return True
+    if parts.scheme.lower() != "http" or host == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return True

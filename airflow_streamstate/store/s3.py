@@ -1,4 +1,4 @@
-"""S3, or a server that speaks its protocol, by boto3: with ``launch.emr.client`` the only module that knows boto3.
+"""S3, or a server that speaks its protocol, by boto3: with ``launch.emr_client`` the only module that knows boto3.
 
 boto3's clients try once: ``store.server`` repeats, which knows whether a request may be sent twice, waits by the
 injected clock, and reads back what may have landed (Law 8). boto3's own retries would hide all three.
@@ -43,18 +43,17 @@ from botocore.session import get_session
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.store.options import ResolvedS3, S3Options
+from airflow_streamstate.store.options import ResolvedS3, S3Options, SparkSettings, s3a_settings
 from airflow_streamstate.store.s3_errors import NAMED_ENDPOINT, PLAIN_STS, ROLE_PREFIX, as_error, classify
-from airflow_streamstate.store.s3a import SparkSettings, s3a_settings
 from airflow_streamstate.store.server import (
     REQUEST,
-    Answer,
-    Condition,
     FoundObject,
     GotObject,
     RequestFailure,
+    ServerAnswer,
     ServerClient,
     ServerStore,
+    WriteCondition,
     read_body,
     reported,
     until_answered,
@@ -128,7 +127,7 @@ class S3Client(ServerClient):
     def for_spark(self) -> SparkSettings:
         resolved = resolve(self._options, self.boto)
         if resolved.sts_endpoint_url.startswith("http://"):
-            raise RequestFailure(Answer.REFUSED, 0, PLAIN_STS, f"{resolved.sts_endpoint_url} is not HTTPS")
+            raise RequestFailure(ServerAnswer.REFUSED, 0, PLAIN_STS, f"{resolved.sts_endpoint_url} is not HTTPS")
         return s3a_settings(resolved, self.bucket)
 
     def get(self, name: str, most_bytes: int | None = None) -> GotObject:
@@ -165,7 +164,7 @@ class S3Client(ServerClient):
         pages = self._pages("list_objects_v2", Prefix=start, Delimiter="/")
         return [common["Prefix"] for page in pages for common in page.get("CommonPrefixes", ())]
 
-    def put(self, name: str, body: bytes, write_id: str, condition: Condition | None) -> str:
+    def put(self, name: str, body: bytes, write_id: str, condition: WriteCondition | None) -> str:
         extra: dict[str, Any] = {"Metadata": {WRITE_ID: write_id}}
         if condition is not None:
             extra |= {"IfNoneMatch": "*"} if condition.version is None else {"IfMatch": condition.version}
@@ -183,7 +182,7 @@ class S3Client(ServerClient):
         try:
             self._requests.send_once("delete_object", Key=name, **condition)
         except RequestFailure as failure:
-            if failure.answer is not Answer.ABSENT:
+            if failure.answer is not ServerAnswer.ABSENT:
                 raise
 
     def delete_some(self, names: Sequence[str]) -> None:
@@ -219,7 +218,9 @@ class S3Client(ServerClient):
             page = self._requests.send(operation, **request)
             if page.get("IsTruncated") and not page.get("NextContinuationToken"):
                 # Half a list must not be taken for the whole.
-                raise RequestFailure(Answer.REFUSED, 200, "NoContinuationToken", "the server does not go on listing")
+                raise RequestFailure(
+                    ServerAnswer.REFUSED, 200, "NoContinuationToken", "the server does not go on listing"
+                )
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -275,21 +276,21 @@ def boto_errors() -> Iterator[None]:
     except ClientError as error:
         failure = _of_response(error.response)
         if error.operation_name == "AssumeRole":  # before anything was sent to S3
-            answer = failure.answer if failure.answer is Answer.REFUSED else Answer.NOT_DONE
+            answer = failure.answer if failure.answer is ServerAnswer.REFUSED else ServerAnswer.NOT_DONE
             failure = replace(failure, answer=answer, code=f"{ROLE_PREFIX}{failure.code}")
         raise failure from error
     except SSLError as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise RequestFailure(Answer.REFUSED, 0, "CertificateError", str(error)) from error
+            raise RequestFailure(ServerAnswer.REFUSED, 0, "CertificateError", str(error)) from error
         # Mostly, but not only, at the beginning of a connection.
-        raise RequestFailure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
+        raise RequestFailure(ServerAnswer.UNKNOWN, 0, type(error).__name__, str(error)) from error
     except (ConnectionError, CredentialRetrievalError, MetadataRetrievalError, TokenRetrievalError) as error:
         # No connection (the first is botocore's class), or nothing to sign with: nothing was sent.
-        raise RequestFailure(Answer.NOT_DONE, 0, type(error).__name__, str(error)) from error
+        raise RequestFailure(ServerAnswer.NOT_DONE, 0, type(error).__name__, str(error)) from error
     except (HTTPClientError, IncompleteReadError, FlexibleChecksumError, ResponseParserError) as error:
-        raise RequestFailure(Answer.UNKNOWN, 0, type(error).__name__, str(error)) from error
+        raise RequestFailure(ServerAnswer.UNKNOWN, 0, type(error).__name__, str(error)) from error
     except BotoCoreError as error:
-        raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, str(error)) from error
+        raise RequestFailure(ServerAnswer.REFUSED, 0, type(error).__name__, str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -450,10 +451,10 @@ def _client(session: Any, options: S3Options, config: Config) -> Any:
         )
     except ValueError as error:  # botocore's word for an endpoint that is no URL
         shown = re.sub(r"//[^/\s]*@", "//***@", str(error))
-        raise RequestFailure(Answer.REFUSED, 0, type(error).__name__, shown) from None
+        raise RequestFailure(ServerAnswer.REFUSED, 0, type(error).__name__, shown) from None
     if "@" in client.meta.endpoint_url.partition("://")[2].partition("/")[0]:
         # It would show in errors, and in Spark's settings under a name that is not redacted.
-        raise RequestFailure(Answer.REFUSED, 0, NAMED_ENDPOINT, "it is not shown")
+        raise RequestFailure(ServerAnswer.REFUSED, 0, NAMED_ENDPOINT, "it is not shown")
     return client
 
 
@@ -497,8 +498,8 @@ class Upload:
                 self._upload = {"UploadId": begun["UploadId"]}
                 parts, crc32 = self._send_parts(pieces, part_bytes_of(size_bytes, part_bytes))
             except RequestFailure as failure:
-                if failure.answer is Answer.UNKNOWN:  # of a part: no reader sees it
-                    raise replace(failure, answer=Answer.NOT_DONE) from failure
+                if failure.answer is ServerAnswer.UNKNOWN:  # of a part: no reader sees it
+                    raise replace(failure, answer=ServerAnswer.NOT_DONE) from failure
                 raise _gone_is_not_done(failure) from failure
             return self._complete(parts, crc32)
         except BaseException:
@@ -545,14 +546,14 @@ class Upload:
                 return str(self._patient.send_once("complete_multipart_upload", **request)["ETag"])
             except RequestFailure as failure:
                 last = failure
-            doubtful = doubtful or last.answer is Answer.UNKNOWN
+            doubtful = doubtful or last.answer is ServerAnswer.UNKNOWN
             landed = self._landed() if doubtful else None
             if landed is not None:
                 return landed
             if not last.answer.may_pass or attempt.is_last:
                 break
         # It may land yet, or was overwritten since (Law 8).
-        raise replace(last, answer=Answer.UNKNOWN) if doubtful else _gone_is_not_done(last)
+        raise replace(last, answer=ServerAnswer.UNKNOWN) if doubtful else _gone_is_not_done(last)
 
     def _landed(self) -> str | None:
         """The entity tag where a completion with a lost answer has landed; else None."""
@@ -568,7 +569,7 @@ class Upload:
 
 def _gone_is_not_done(failure: RequestFailure) -> RequestFailure:
     """NOT_DONE for an upload that a rule of the bucket ended meanwhile: it can begin anew."""
-    return replace(failure, answer=Answer.NOT_DONE) if failure.code == _ENDED else failure
+    return replace(failure, answer=ServerAnswer.NOT_DONE) if failure.code == _ENDED else failure
 
 
 def abort_upload(requests: Requests, target: str, upload_id: str) -> None:
@@ -609,7 +610,7 @@ class Copier:
             # The standard library can compute CRC-32; by default AWS chooses another.
             answer = self._send("copy_object", CopySource=self._place(source), Key=target, ChecksumAlgorithm="CRC32")
         except RequestFailure as failure:
-            if failure.answer is not Answer.REFUSED or not self._is_large(source):
+            if failure.answer is not ServerAnswer.REFUSED or not self._is_large(source):
                 raise
             return self._copy_parts(source, target)
         return checksum_in({**answer, **answer["CopyObjectResult"]})

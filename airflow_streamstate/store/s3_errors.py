@@ -11,7 +11,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.store.server import Answer, RequestFailure
+from airflow_streamstate.store.server import RequestFailure, ServerAnswer
 
 _ABSENT = ("NoSuchKey", "NoSuchVersion", "404")
 _BUSY = ("ConditionalRequestConflict", "OperationAborted")
@@ -47,21 +47,21 @@ _NO_TIME = ("ReadTimeoutError", "ConnectTimeoutError")
 _NO_CREDENTIALS_NOW = ("CredentialRetrievalError", "MetadataRetrievalError", "TokenRetrievalError")
 
 
-def classify(status: int, code: str) -> Answer:
+def classify(status: int, code: str) -> ServerAnswer:
     """The meaning of a response that is no success."""
     if status == 412:
-        return Answer.PRECONDITION
+        return ServerAnswer.PRECONDITION
     if status == 404 and code in _ABSENT:
-        return Answer.ABSENT
+        return ServerAnswer.ABSENT
     if code in _BUSY:
-        return Answer.BUSY
+        return ServerAnswer.BUSY
     if status in (429, 507) or code in _SLOW_DOWN:  # 507: out of space, as MinIO and WebDAV say it
-        return Answer.NOT_DONE
+        return ServerAnswer.NOT_DONE
     if status in (501, 505):  # not implemented: it never will be
-        return Answer.REFUSED
+        return ServerAnswer.REFUSED
     if status >= 500 or status == 408 or code in _TIMED_OUT:
-        return Answer.UNKNOWN
-    return Answer.REFUSED
+        return ServerAnswer.UNKNOWN
+    return ServerAnswer.REFUSED
 
 
 def as_error(
@@ -80,7 +80,7 @@ def as_error(
         facts["region"] = failure.region
     if doubtful:
         return OutcomeUnknownError("S3 did not say whether the write landed", **facts)
-    if failure.answer is not Answer.REFUSED:
+    if failure.answer is not ServerAnswer.REFUSED:
         message, next_step = _obstacle(failure)
         return UnavailableError(message, next_step=next_step, **facts)
     message, next_step = _refusal(failure)
@@ -97,7 +97,7 @@ def _is_no_access(failure: RequestFailure) -> bool:
 def _obstacle(failure: RequestFailure) -> tuple[str, str]:
     if failure.code.startswith(ROLE_PREFIX):
         return "the credentials of the role could not be fetched", "Try again in a moment; look at AWS STS."
-    if failure.answer is Answer.PRECONDITION:
+    if failure.answer is ServerAnswer.PRECONDITION:
         return "the object changed while it was copied", "Try again; take a newer position of a running query."
     if failure.status == 507:
         return "the S3 server is full", "Make room there, then try again."

@@ -37,7 +37,7 @@ from airflow_streamstate.store.base import (
     missing_source,
     too_large,
 )
-from airflow_streamstate.store.s3a import SparkSettings
+from airflow_streamstate.store.options import SparkSettings
 from airflow_streamstate.store.transfer import UPLOAD_PART_BYTES, in_rounds
 
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ TRY_FOR_SECONDS = 30.0
 REQUEST = Retry(tries=TRIES, for_seconds=TRY_FOR_SECONDS, pause_seconds=0.2, growth=2, spreads=True)
 
 
-class Answer(enum.Enum):
+class ServerAnswer(enum.Enum):
     """The meaning of a server's answer."""
 
     ABSENT = "absent"
@@ -61,7 +61,7 @@ class Answer(enum.Enum):
     @property
     def may_pass(self) -> bool:
         """Whether the same request may get another answer a moment later."""
-        return self in (Answer.BUSY, Answer.NOT_DONE, Answer.UNKNOWN)
+        return self in (ServerAnswer.BUSY, ServerAnswer.NOT_DONE, ServerAnswer.UNKNOWN)
 
 
 @dataclass(eq=False)
@@ -75,7 +75,7 @@ class RequestFailure(Exception):  # noqa: N818 - never leaves this package
         region: where the bucket lies, if S3 said so; else "".
     """
 
-    answer: Answer
+    answer: ServerAnswer
     status: int
     code: str
     reason: str
@@ -125,7 +125,7 @@ def read_body(read: Callable[[int], bytes], size_bytes: int, clock: Clock, most_
             raise TooLarge(count, most_bytes)
         if clock.monotonic_seconds() - began > within_seconds:
             reason = f"{count} of {size_bytes} bytes came in {within_seconds:.0f} s"
-            raise RequestFailure(Answer.UNKNOWN, 0, "SlowBody", reason)
+            raise RequestFailure(ServerAnswer.UNKNOWN, 0, "SlowBody", reason)
         piece_bytes = min(2 * piece_bytes, _MOST_PIECE_BYTES)
     return b"".join(pieces)
 
@@ -172,7 +172,7 @@ class GotObject:
 
 
 @dataclass(frozen=True)
-class Condition:
+class WriteCondition:
     """The condition of a put: nothing is there (``version`` None), or this version is."""
 
     version: str | None = None
@@ -237,7 +237,7 @@ class ServerClient(ABC):
         """The whole names of the folders right below a folder, which is "" or ends in a slash."""
 
     @abstractmethod
-    def put(self, name: str, body: bytes, write_id: str, condition: Condition | None) -> str:
+    def put(self, name: str, body: bytes, write_id: str, condition: WriteCondition | None) -> str:
         """Put, once; the new version."""
 
     @abstractmethod
@@ -279,7 +279,7 @@ def reported(client: ServerClient, act: str, key: str = "", *, writes: bool = Fa
     try:
         yield
     except RequestFailure as failure:
-        doubtful = writes and failure.answer is Answer.UNKNOWN
+        doubtful = writes and failure.answer is ServerAnswer.UNKNOWN
         raise client.error_of(failure, act, key, doubtful) from failure
 
 
@@ -382,9 +382,9 @@ class ServerStore:
             try:
                 return self._seen(self.client.head(name, checksum=checksum))
             except RequestFailure as failure:
-                if failure.answer is Answer.ABSENT and (self._is_place_seen or not failure.is_mute):
+                if failure.answer is ServerAnswer.ABSENT and (self._is_place_seen or not failure.is_mute):
                     return None
-                if not failure.is_mute or failure.answer not in (Answer.ABSENT, Answer.REFUSED):
+                if not failure.is_mute or failure.answer not in (ServerAnswer.ABSENT, ServerAnswer.REFUSED):
                     raise
         # Answers to HEAD have no body: no bucket, an unknown access key, an expired token and no such object look the
         # same. A GET says which it is.
@@ -396,7 +396,7 @@ class ServerStore:
         try:
             return self._seen(send())
         except RequestFailure as failure:
-            if failure.answer is not Answer.ABSENT:
+            if failure.answer is not ServerAnswer.ABSENT:
                 raise
             self._is_place_seen = True
             return None
@@ -417,7 +417,7 @@ class ServerStore:
             if stored is not None:
                 raise taken
 
-        return self._put(key, body, Condition(), look, taken)
+        return self._put(key, body, WriteCondition(), look, taken)
 
     def replace(self, key: str, body: bytes, version: str) -> str:
         changed = VersionConflictError("the object has another version, or is gone", key=key)
@@ -428,7 +428,7 @@ class ServerStore:
                 # A try may have landed and been overwritten since, so it is not called "not written" (Law 8).
                 raise overtaken if doubtful else changed
 
-        return self._put(key, body, Condition(version), look, changed)
+        return self._put(key, body, WriteCondition(version), look, changed)
 
     def put(self, key: str, body: bytes) -> str:
         others = ConflictError("others keep writing this object", key=key, next_step="Try again in a moment.")
@@ -516,7 +516,7 @@ class ServerStore:
             try:
                 return self._seen(self.client.copy(source, target, link.size_bytes))
             except RequestFailure as failure:
-                if failure.answer is Answer.ABSENT:
+                if failure.answer is ServerAnswer.ABSENT:
                     raise missing_source(link.source_key) from None
                 raise
 
@@ -524,7 +524,7 @@ class ServerStore:
         self,
         key: str,
         body: bytes,
-        condition: Condition | None,
+        condition: WriteCondition | None,
         look: Callable[[StoredObject | None, bool], None],
         conflict: ConflictError,
     ) -> str:
@@ -586,17 +586,19 @@ def until_known(
             return send()
         except RequestFailure as failure:
             last = failure
-        doubtful = doubtful or last.answer is Answer.UNKNOWN
-        if last.answer is Answer.REFUSED:
+        doubtful = doubtful or last.answer is ServerAnswer.UNKNOWN
+        if last.answer is ServerAnswer.REFUSED:
             break
-        if not doubtful and last.answer in (Answer.PRECONDITION, Answer.ABSENT):
+        if not doubtful and last.answer in (ServerAnswer.PRECONDITION, ServerAnswer.ABSENT):
             raise conflict from last
-        version = _read_back(read_back, report, last, doubtful) if doubtful or last.answer is Answer.BUSY else None
+        version = (
+            _read_back(read_back, report, last, doubtful) if doubtful or last.answer is ServerAnswer.BUSY else None
+        )
         if version is not None:
             return version
         if attempt.is_last:
             break
-    if not doubtful and last.answer is Answer.BUSY:
+    if not doubtful and last.answer is ServerAnswer.BUSY:
         raise conflict from last
     raise report(last, doubtful) from last
 

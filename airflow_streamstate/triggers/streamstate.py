@@ -6,25 +6,73 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.control.lease import Lease
+from airflow_streamstate.control.objects import Lease
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.isolation import of_one_stream
-from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition, WaitResult
-from airflow_streamstate.controller.wait.progress import only_news
-from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.hooks.ending import end_watched
-from airflow_streamstate.hooks.refusals import is_retryable
-from airflow_streamstate.hooks.stats import count
-from airflow_streamstate.hooks.upgrading import WAKING_SECONDS
+from airflow_streamstate.controller.home import of_one_stream
+from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition, WaitResult, only_news
+from airflow_streamstate.errors import DataError, StreamStateError
+from airflow_streamstate.hooks.configuration import count
+from airflow_streamstate.hooks.refusals import error_from_json, is_retryable
+from airflow_streamstate.hooks.task_upgrades import WAKING_SECONDS, end_watched
 from airflow_streamstate.protocol.codec import parse_time
-from airflow_streamstate.store.patience import as_one_of_many
-from airflow_streamstate.triggers.events import EventContent
+from airflow_streamstate.protocol.forms import View
+from airflow_streamstate.store.base import as_one_of_many
 from airflow_streamstate.triggers.triggerer import begun, controller_of, in_pool, watcher_of
+
+# The trigger's events, as plain JSON: ``{"outcome", "watch", "result", "error"}``.
+
+EventOutcome = Literal["done", "over", "deadline"]
+_OUTCOMES: tuple[EventOutcome, ...] = ("done", "over", "deadline")
+
+
+@dataclass(frozen=True)
+class EventContent(View):
+    """A valid event.
+
+    Attributes:
+        outcome: ``done``: the condition was met; ``over``: it can no longer be met; ``deadline``: no time was left.
+        result: of ``done``; else None.
+        error: the reason of ``over`` and ``deadline``; else None.
+    """
+
+    outcome: EventOutcome
+    watch: WaitCondition
+    result: dict[str, Any] | None = None
+    error: StreamStateError | None = None
+
+    def need_result(self) -> dict[str, Any]:
+        """The result; raises the error if there is none."""
+        if self.error is not None:
+            raise self.error
+        return dict(self.result or {})
+
+
+def read_event(event: Any) -> EventContent:
+    """The content of an event, checked: it came through a database.
+
+    Raises:
+        DataError: it is no event of this trigger.
+    """
+    try:
+        if not isinstance(event, dict) or event.get("outcome") not in _OUTCOMES:
+            raise ValueError("no known outcome")
+        watch = WaitCondition.from_json(event.get("watch"))
+        if event["outcome"] != "done":
+            return EventContent(event["outcome"], watch, error=error_from_json(event.get("error")))
+        return EventContent("done", watch, result=dict(event["result"]))
+    except (ValueError, TypeError, KeyError) as problem:
+        raise DataError(
+            "this is no event of StreamStateTrigger",
+            reason=str(problem),
+            next_step="Clear the task; if it comes again, restart the triggerer: it may run another release.",
+        ) from None
+
 
 HEARD_SECONDS = 6.0
 """No trigger fires earlier after the deferral: the scheduler may take so long to see that the worker has ended. Airflow

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.controller.request.requests import change_request, deploy_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 from support.airflow_place import Place, spark_place
 from support.airflow_site import eventually

@@ -24,7 +24,7 @@ DAGS = '''
 """Tasks that wait, for tests."""
 from airflow.sdk import dag, Param
 from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.sensors.drain import DrainCompleteSensor
+from airflow_streamstate.sensors.streamstate import DrainCompleteSensor
 
 PARAMS = {"stream_id": Param("s", type="string"), "application": Param("", type="string")}
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
 from support import scripted_driver
 from support.airflow_home import DAGS_FOLDER
 from support.airflow_place import Place

@@ -11,7 +11,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.snapshot.mirror import is_mirrored
+from airflow_streamstate.snapshot.mirror_copies import is_mirrored
 from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver
 from support.airflow_streams import NamedHome

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import pytest
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.page.app import ACTS
-from airflow_streamstate.page.stream import PARTS
+from airflow_streamstate.page.content import PARTS
 from support.airflow_site import SiteError, eventually
 from support.browser import chromium, opened
 from support.page_story import (

@@ -12,7 +12,7 @@ import boto3
 import pytest
 from airflow.providers.common.compat.sdk import Connection
 
-from airflow_streamstate.hooks.commands import streamstate
+from airflow_streamstate.hooks.airflow_command import streamstate
 from support.airflow_names import found_hook
 from support.airflow_streams import CONN_ID, NamedHome, named_home
 from support.s3_server import BUCKET, options_for, striking_proxy

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.declarations.comparing import FieldDifference, StreamDifference
+from airflow_streamstate.declarations.diff import FieldDifference, StreamDifference
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.declared import CompareStreamsOperator, as_markdown
 from airflow_streamstate.streams_dag import StreamsDag

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from support.airflow_site import AirflowSite
 from support.airflow_streams import NamedHome, named_home
 from support.drivers import CONF

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.launch.conformance import PROMISES, Promise
-from airflow_streamstate.launch.emr.launcher import EmrServerlessLauncher
+from airflow_streamstate.launch.emr import EmrServerlessLauncher
 from support.emr_stage import NEEDED, EmrStage
 
 LACKING = [name for name in NEEDED if not os.environ.get(name)]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import SOURCES_NAMED
 from airflow_streamstate.checkpoint.guards import OFFSET_LOG_FORMAT
+from airflow_streamstate.checkpoint.log import SOURCES_NAMED
 from airflow_streamstate.errors import InputLostError
 from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan

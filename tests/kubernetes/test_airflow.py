@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("kubernetes")
 pytest.importorskip("airflow.providers.cncf.kubernetes", reason="needs apache-airflow-providers-cncf-kubernetes")
 
-from airflow_streamstate.launch.kubernetes.pod import KEY_NOTE
+from airflow_streamstate.launch.kubernetes_pod import KEY_NOTE
 from airflow_streamstate.launch.spark_home import own_pyspark
 from support.airflow_life import life_on
 from support.airflow_strikes import Component

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.adoption import adoption_register
+from airflow_streamstate.control.stream import adoption_register
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamStateError
 from support.adopting import FIRST, AdoptingStage
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, SimulatedCrash

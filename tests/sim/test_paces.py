@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from support.sim_paces import BUSY, PacedUpgrade, Version
 from support.sim_world import SETTINGS
 from support.simulated_connector import install_connector

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import lineage_of
-from airflow_streamstate.controller.retention.leftovers import KEPT_DEPLOYMENTS, KEPT_UPGRADES
+from airflow_streamstate.controller.observe.lineage import lineage_of
+from airflow_streamstate.controller.retention.retiring import KEPT_DEPLOYMENTS, KEPT_UPGRADES
 from support.fake_clock import FakeClock
 from support.sim_laws import assert_rows
 from support.sim_retention import years_of

@@ -15,10 +15,10 @@ from airflow_streamstate.checkpoint.barrier import (
     exchange_for_drain,
     put_fence,
 )
-from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import checkpoint_uri, fork, wipe
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.repair import Clean, repair_before_start
+from airflow_streamstate.checkpoint.state_files import files_of
 from airflow_streamstate.errors import VersionConflictError
 from airflow_streamstate.store.s3 import s3_store
 from support.checkpoints import QUERY_ID, barrier_mark

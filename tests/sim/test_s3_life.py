@@ -10,11 +10,10 @@ import pytest
 
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.store.base import Link, Store
-from airflow_streamstate.store.cleanup import end_uploads
 from airflow_streamstate.store.memory import MemoryStore
 from airflow_streamstate.store.s3 import s3_store
 from airflow_streamstate.store.server import ServerStore
-from airflow_streamstate.store.transfer import delete_many, link_many
+from airflow_streamstate.store.transfer import delete_many, end_uploads, link_many
 from support.fake_clock import FakeClock
 from support.s3_server import BUCKET, Strike, StrikingProxy, Weather, options_for
 from support.sim_laws import assert_laws

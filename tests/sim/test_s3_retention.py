@@ -7,8 +7,8 @@ import re
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.snapshot.data import shared_bytes
 from airflow_streamstate.snapshot.deletion import Remover
-from airflow_streamstate.snapshot.sharing import shared_bytes
 from airflow_streamstate.snapshot.verify import check_before_start, verify
 from airflow_streamstate.store.s3 import s3_store
 from support.checkpoints import commit_batch

@@ -14,7 +14,7 @@ from airflow_streamstate.checkpoint.barrier import (
     put_fence,
     withdraw,
 )
-from airflow_streamstate.checkpoint.entries import (
+from airflow_streamstate.checkpoint.log import (
     FLUSH_WATERMARK_MS,
     MARK_KEY,
     format_commit_entry,

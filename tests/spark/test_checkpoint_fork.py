@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import fork
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of, format_offset_entry, stop_entry
+from airflow_streamstate.checkpoint.state_files import files_of
 from support.checkpoints import barrier_mark
 from support.real_queries import (
     Collected,

@@ -13,11 +13,10 @@ from airflow_streamstate.checkpoint.barrier import (
     Placed,
     Uncertain,
 )
-from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import fork
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.repair import repair_before_start
+from airflow_streamstate.checkpoint.state_files import files_of
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from support.checkpoints import barrier_mark
 from support.held_disk import Gate, hold_disk_of

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain
-from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.files import files_of
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.checkpoint.seed import (
     PINNED_BY_ALL,
@@ -22,6 +20,7 @@ from airflow_streamstate.checkpoint.seed import (
     prepare_seed,
     source_files_of,
 )
+from airflow_streamstate.checkpoint.state_files import files_of
 from support.checkpoints import barrier_mark, end_offsets
 from support.real_queries import (
     Collected,

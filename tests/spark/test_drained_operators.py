@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.driver.shutdown.flush_reach import NOT_FIRED
+from airflow_streamstate.driver.shutdown.flush import NOT_FIRED
 from airflow_streamstate.protocol.events import Drained
 from support.drivers import WINDOWED_COUNTS, Deployments, seconds_of, wait_until
 from support.progress import files_read

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.controller.observe.lineage import lineage_of
 from airflow_streamstate.protocol.events import Claimed, Drained, Draining, QueryStarted, SnapshotReady, Stopped
 from support.drivers import STREAM, WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.held_disk import HELD_DRIVER, Gate

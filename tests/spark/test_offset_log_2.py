@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import SOURCES_NAMED, format_offset_entry, parse_offset_entry
 from airflow_streamstate.checkpoint.guards import OFFSET_LOG_FORMAT
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
-from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
-from airflow_streamstate.checkpoint.repair import repair_before_start
+from airflow_streamstate.checkpoint.log import (
+    SOURCES_NAMED,
+    Checkpoint,
+    crc_key_of,
+    format_offset_entry,
+    parse_offset_entry,
+)
+from airflow_streamstate.checkpoint.repair import PARTITIONS, repair_before_start
 from airflow_streamstate.errors import StartRefusedError
 from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from airflow_streamstate.driver.spark.own_checkpoint import SESSION_LOCATION, look_at_own_checkpoint
-from airflow_streamstate.driver.spark.writer_facts import WriterSettings
+from airflow_streamstate.driver.spark.writer_facts import SESSION_LOCATION, WriterSettings, look_at_own_checkpoint
 
 
 def settings(name: str | None = None, location: str | None = None) -> WriterSettings:

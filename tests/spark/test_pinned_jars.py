@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.launch.pinned_jars import HADOOP_3_5_0
+from airflow_streamstate.launch.spark_home import HADOOP_3_5_0
 from airflow_streamstate.store.s3 import s3_store
 from support.s3_server import BUCKET, options_for
 from support.s3_stream import S3Stream, desk_on_s3, driver_folder

@@ -11,10 +11,9 @@ import pytest
 
 from airflow_streamstate.driver.spark.spark_query import SparkWriter
 from airflow_streamstate.driver.spark.writer_facts import read_facts
-from airflow_streamstate.plan.kept_state import kept_operators
-from airflow_streamstate.plan.model import PlannedSink, QueryPlan
-from airflow_streamstate.plan.reading import PlanFacts, read_plan
-from airflow_streamstate.plan.settings import SETTINGS
+from airflow_streamstate.plan.model import SETTINGS, PlannedSink, QueryPlan
+from airflow_streamstate.plan.record import kept_operators
+from airflow_streamstate.plan.spark_json import PlanFacts, read_plan
 from support.plan_queries import QUERIES
 from support.real_queries import local_checkpoint, use_provider
 

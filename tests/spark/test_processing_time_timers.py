@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.driver.shutdown.flush_reach import NOT_ASKED
+from airflow_streamstate.driver.shutdown.flush import NOT_ASKED
 from airflow_streamstate.protocol.events import Drained
 from support.drivers import WINDOWED_COUNTS, Deployments, Driver, seconds_of
 

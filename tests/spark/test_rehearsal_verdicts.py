@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
-from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
-from airflow_streamstate.driver.spark.words import spark_words
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.driver.rehearsal.committed_batches import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.rehearsal_run import Rehearsing
+from airflow_streamstate.driver.spark.jvm import spark_words
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.scratch import Rehearsal, RehearsedQuery, ScratchRun
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.order import RehearsalTerms
 from airflow_streamstate.store.local import LocalStore
 from support.examples import example
 from support.real_queries import Feed, read_files, run_to_end, use_provider

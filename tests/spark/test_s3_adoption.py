@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.launch.packages import EXCLUDES, connector_for
+from airflow_streamstate.launch.spark_home import EXCLUDES, connector_for
 from airflow_streamstate.store.s3 import s3_store
 from support.foreign_query import SCRIPT, ForeignQuery
 from support.launches import wait_until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.s3 import s3_store
+from airflow_streamstate.store.transfer import delete_below
 from support.launches import end_processes
 from support.s3_server import BUCKET, make_bucket, options_for
 from support.s3_stream import S3Stream, desk_on_s3, driver_folder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.request.literal_secrets import check_secrets
+from airflow_streamstate.controller.request.patch import check_secrets
 from airflow_streamstate.errors import InvalidRequestError
 
 pytestmark = pytest.mark.spark

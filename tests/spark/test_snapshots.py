@@ -12,8 +12,7 @@ from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.data import check_complete, data_files
-from airflow_streamstate.snapshot.seal import seal
-from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.snapshot.verify import seal, verify
 from airflow_streamstate.store.local import LocalStore
 from support.real_queries import (
     Collected,

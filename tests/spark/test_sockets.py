@@ -13,8 +13,8 @@ import pytest
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import Lineage, lineage_of
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.controller.observe.lineage import Lineage, lineage_of
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol.events import Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import STREAM, Deployments

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.protocol.commands import SkipRequest
-from airflow_streamstate.protocol.data_events import Repositioned, Skipped
-from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Rejected, Stopped
+from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Rejected, Repositioned, Skipped, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.file_sink import rows_in

@@ -1,7 +1,7 @@
 """State in the open on real Spark: each kind of operator, both providers, the newer formats; the snapshot untouched.
 
 ``airflow_streamstate.driver.spark.state_reading``, ``state_changes`` and ``state_export``, over the forks of
-``airflow_streamstate.controller.scratch.reading``. What is read is held against the input itself.
+``airflow_streamstate.controller.scratch.readings``. What is read is held against the input itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.scratch.state_fork import fork_for_reading
+from airflow_streamstate.controller.scratch.readings import fork_for_reading
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.capture import QueryToCapture
-from airflow_streamstate.snapshot.state_order import ABOUT, StateExport, StateOrder, StatePlace
+from airflow_streamstate.snapshot.state_tables import ABOUT, StateExport, StateOrder, StatePlace
 from airflow_streamstate.store.local import LocalStore
 from support.drivers import STREAM, WINDOWED_COUNTS, Deployments, seconds_of
 from support.real_queries import START_SECONDS, Feed, read_files, row_at, run_to_end, use_provider
@@ -111,7 +111,7 @@ class Kept:
         return found
 
     def export(self, out: Path, *names: str, since: bool = False, overwrite: bool = False) -> dict[str, Any]:
-        from airflow_streamstate.driver.spark.state_export import check_export, export
+        from airflow_streamstate.driver.spark.state_reading import check_export, export
 
         wanted = StateExport(f"file://{out}", "parquet", overwrite, {"stream_id": STREAM, "snapshot_id": SECOND})
         check_export(self.spark, wanted)
@@ -373,7 +373,7 @@ def test_other_operators_are_read_too(kept: Kept) -> None:
 
 def test_a_comparison_tells_what_was_added_changed_and_is_gone(kept: Kept) -> None:
     """Per table, the first of each, with what a changed row was before."""
-    from airflow_streamstate.driver.spark.state_changes import compare
+    from airflow_streamstate.driver.spark.state_reading import compare
 
     names = tuple(kept.second.queries)
     found = compare(kept.spark, kept.order(*names, since=True), silent)
@@ -469,7 +469,7 @@ def test_nothing_is_replaced_but_an_earlier_export(kept: Kept, tmp_path: Path) -
     with pytest.raises(ConflictError, match="holds no earlier export"):
         kept.export(tmp_path / "mine", "counts", overwrite=True)
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "years of work"
-    from airflow_streamstate.driver.spark.state_export import check_export
+    from airflow_streamstate.driver.spark.state_reading import check_export
 
     with pytest.raises(InvalidRequestError, match="cannot write that format"):
         check_export(kept.spark, StateExport(f"file://{tmp_path}/d", "delta", False, {}))
@@ -477,7 +477,7 @@ def test_nothing_is_replaced_but_an_earlier_export(kept: Kept, tmp_path: Path) -
 
 def test_an_export_whose_place_was_taken_does_not_say_that_it_is_complete(kept: Kept, tmp_path: Path) -> None:
     """Another one with --overwrite has removed tables that this one would tell of."""
-    from airflow_streamstate.driver.spark.state_export import export
+    from airflow_streamstate.driver.spark.state_reading import export
 
     about = tmp_path / "out" / ABOUT
 
@@ -493,7 +493,7 @@ def test_an_export_whose_place_was_taken_does_not_say_that_it_is_complete(kept: 
 
 def test_other_operators_are_refused_by_name(kept: Kept) -> None:
     """State of two versions between which it was not restored cannot be compared."""
-    from airflow_streamstate.driver.spark.state_changes import compare
+    from airflow_streamstate.driver.spark.state_reading import compare
 
     other = next(name for name in kept.second.queries if name not in ("counts", "all", "odd"))
     order = kept.order("counts", since=True)
@@ -505,7 +505,7 @@ def test_other_operators_are_refused_by_name(kept: Kept) -> None:
 
 def test_whole_operators_are_counted_as_the_drain_does(kept: Kept) -> None:
     """``count_state_rows``, too, reads state whose processor has timers."""
-    from airflow_streamstate.driver.spark.state_rows import count_state_rows
+    from airflow_streamstate.driver.spark.state_reading import count_state_rows
 
     needs(kept, "processor")
     if kept.place("processor").state_format != 1:

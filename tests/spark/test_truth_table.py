@@ -15,8 +15,8 @@ import pytest
 
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
 from airflow_streamstate.plan.comparison import compare, compare_deployments
-from airflow_streamstate.plan.matching import match_sources
 from airflow_streamstate.plan.model import QueryPlan
+from airflow_streamstate.plan.rules import match_sources
 from support.truth_lab import FROM_SECONDS, TruthLab
 from support.truth_record import Recorder
 from support.truth_table import (

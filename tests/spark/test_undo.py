@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_streamstate.driver.spark.sinks import HadoopReach
-from airflow_streamstate.protocol.data_events import Undoing, Undone
-from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
+from airflow_streamstate.driver.spark.spark_sinks import HadoopReach
+from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped, Undoing, Undone
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import WINDOWED_COUNTS, Deployments, Driver, wait_until
 from support.window_rows import WindowRows, Windows
@@ -29,7 +28,7 @@ from pathlib import Path
 """
     + WINDOWED_COUNTS
     + """
-from airflow_streamstate.driver.spark.sinks import HadoopReach
+from airflow_streamstate.driver.spark.spark_sinks import HadoopReach
 
 def dying(act):
     def act_or_die(*arguments):

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.protocol.events import Claimed, QueryStarted, Started
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from airflow_streamstate.protocol.upgrades import BEFORE_THE_STOP
 from support.drivers import wait_until
 from support.file_sink import rows_in

@@ -11,9 +11,9 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.hooks.launchers import ssh_client
+from airflow_streamstate.hooks.connection import ssh_client
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.launch.ssh.launcher import SshLauncher
+from airflow_streamstate.launch.ssh import SshLauncher
 from support.launches import COUNT_START, wait_for_end
 from support.ssh_stage import ssh_request
 from support.sshd import Sshd

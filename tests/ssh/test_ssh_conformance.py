@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.launch.conformance import PROMISES, Promise
-from airflow_streamstate.launch.ssh.launcher import SshLauncher
+from airflow_streamstate.launch.ssh import SshLauncher
 from support.ssh_stage import SshStage
 from support.sshd import Sshd
 

@@ -13,9 +13,8 @@ import pytest
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.launch.ssh.connection import connected
-from airflow_streamstate.launch.ssh.launcher import SshLauncher
-from airflow_streamstate.launch.ssh.options import SshOptions
+from airflow_streamstate.launch.ssh import SshLauncher
+from airflow_streamstate.launch.ssh_connection import SshOptions, connected
 from support.launches import COUNT_START, starts, wait_for_end, wait_until
 from support.ssh_stage import ssh_request
 from support.sshd import SMALL_MEGABYTES, Sshd

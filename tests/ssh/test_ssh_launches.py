@@ -17,7 +17,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.command import PROPERTIES
 from airflow_streamstate.launch.folder import HANDLE
 from airflow_streamstate.launch.interface import DRIVER_CONFIG, LaunchHandle, LaunchStatus
-from airflow_streamstate.launch.ssh.launcher import SshLauncher
+from airflow_streamstate.launch.ssh import SshLauncher
 from support.launches import COUNT_START, living_processes, starts, wait_for_end, wait_until
 from support.ssh_stage import RECORDS, ssh_request
 from support.sshd import SESSIONS, Sshd

@@ -128,7 +128,7 @@ def test_every_python_snippet_stands() -> None:
 
 def test_the_page_of_plans_has_every_setting_that_is_kept() -> None:
     """docs/reference/plans.md names each, and no other."""
-    from airflow_streamstate.plan.settings import SETTINGS
+    from airflow_streamstate.plan.model import SETTINGS
 
     listed = re.findall(r"^- `(spark\.[^`]+)`$", (DOCS / "reference" / "plans.md").read_text(), re.MULTILINE)
     assert sorted(listed) == list(SETTINGS)
@@ -154,7 +154,7 @@ def test_the_compatibility_page_is_what_was_lived() -> None:
 
 def test_the_ways_back_that_are_let_through_are_those_that_were_gone() -> None:
     """A restore on an older line of Spark is let through where it was run and exact; where it failed it is refused."""
-    from airflow_streamstate.checkpoint.spark_versions import GONE_BACK, line_of
+    from airflow_streamstate.checkpoint.guards import GONE_BACK, line_of
     from support.real_queries import PROVIDERS
     from support.spark_matrix import CELLS, Life, expected
 

@@ -25,7 +25,7 @@ class Paused(Event):
 ASKED = """
 import json
 from datetime import UTC, datetime
-from airflow_streamstate.page.timeline import _mark
+from airflow_streamstate.page.content import _mark
 from airflow_streamstate.protocol.codec import from_bytes, to_bytes
 from airflow_streamstate.protocol.events import ALL_EVENTS, TERMINAL_EVENTS, Paused
 

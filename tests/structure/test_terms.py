@@ -13,47 +13,45 @@ import click
 import pytest
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_streamstate.cli.adopt import adopt
 from airflow_streamstate.cli.declared import apply, validate
 from airflow_streamstate.cli.declared import diff as files_diff
 from airflow_streamstate.cli.doctor import doctor
 from airflow_streamstate.cli.look import events, logs, status
-from airflow_streamstate.cli.mirrors import mirror, restore
-from airflow_streamstate.cli.orders import drain, skip, stop
-from airflow_streamstate.cli.plan import plan
+from airflow_streamstate.cli.orders import cancel, drain, skip, stop
 from airflow_streamstate.cli.replay import replay
-from airflow_streamstate.cli.retention import prune, retention, retire
-from airflow_streamstate.cli.snapshots import create, verify
-from airflow_streamstate.cli.start import deploy, resume
+from airflow_streamstate.cli.snapshots import create, mirror, prune, restore, retention, retire, verify
+from airflow_streamstate.cli.start import adopt, deploy, resume
 from airflow_streamstate.cli.state import diff as state_diff
 from airflow_streamstate.cli.state import export as export_state
 from airflow_streamstate.cli.state import inspect as inspect_
-from airflow_streamstate.cli.under_way import cancel
-from airflow_streamstate.cli.upgrade import rescale, restart, rollback, upgrade
+from airflow_streamstate.cli.upgrade import plan, rescale, restart, rollback, upgrade
 from airflow_streamstate.cli.watch import policy
-from airflow_streamstate.declarations.model import UpgradePart
+from airflow_streamstate.declarations.stream_file import UpgradePart
+from airflow_streamstate.operators.base import default_of, fields_of, kept, names_of
 from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator, StreamFilesOperator
-from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.drain import DrainStreamOperator
-from airflow_streamstate.operators.driving import UpgradeOperatorBase
-from airflow_streamstate.operators.export import ExportStateOperator
-from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
+from airflow_streamstate.operators.deploy import DeployStreamOperator, ResumeStreamOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
-from airflow_streamstate.operators.prune import PruneSnapshotsOperator
-from airflow_streamstate.operators.rescale import RescaleStreamOperator
-from airflow_streamstate.operators.resume import ResumeStreamOperator
-from airflow_streamstate.operators.retire import RetireStreamOperator
-from airflow_streamstate.operators.rollback import RollbackStreamOperator
-from airflow_streamstate.operators.skip import SkipBatchOperator
-from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
-from airflow_streamstate.operators.stop import StopStreamOperator
-from airflow_streamstate.operators.term_fields import default_of, fields_of, kept, names_of
-from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
-from airflow_streamstate.operators.verify import VerifySnapshotOperator
-from airflow_streamstate.protocol.alerts import AlertRules
+from airflow_streamstate.operators.snapshot import (
+    ExportStateOperator,
+    MirrorSnapshotsOperator,
+    PruneSnapshotsOperator,
+    SnapshotStreamOperator,
+    VerifySnapshotOperator,
+)
+from airflow_streamstate.operators.stop import (
+    DrainStreamOperator,
+    RetireStreamOperator,
+    SkipBatchOperator,
+    StopStreamOperator,
+)
+from airflow_streamstate.operators.upgrade import (
+    RescaleStreamOperator,
+    RollbackStreamOperator,
+    UpgradeOperatorBase,
+    UpgradeStreamOperator,
+)
+from airflow_streamstate.protocol.policies import AlertRules, RestartPolicy, RetentionPolicy
 from airflow_streamstate.protocol.records import StateRewrite
-from airflow_streamstate.protocol.restarts import RestartPolicy
-from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import WORDS, Term, terms_of
 from airflow_streamstate.protocol.terms.order import (
@@ -62,21 +60,31 @@ from airflow_streamstate.protocol.terms.order import (
     DeploymentChoice,
     DrainTerms,
     Expiry,
+    ExportTerms,
     FileTerms,
     MirrorTerms,
     PlanTerms,
     PruneTerms,
+    ReaderTerms,
+    ReadingTerms,
+    RehearsalTerms,
     RetireTerms,
+    RollbackTerms,
     SkipTerms,
     SnapshotTerms,
     StopTerms,
+    UpgradeTerms,
+    VerifyTerms,
     WaveTerms,
 )
-from airflow_streamstate.protocol.terms.reading import ExportTerms, ReaderTerms, ReadingTerms, VerifyTerms
-from airflow_streamstate.protocol.terms.start import HandoverTerms, StartTerms
-from airflow_streamstate.protocol.terms.stream import StreamTerms
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms, RollbackTerms, UpgradeTerms
-from airflow_streamstate.protocol.terms.version import LauncherChoice, LiteralSecretTerms, Version
+from airflow_streamstate.protocol.terms.version import (
+    HandoverTerms,
+    LauncherChoice,
+    LiteralSecretTerms,
+    StartTerms,
+    StreamTerms,
+    Version,
+)
 from support.scratch_copy import ScratchCopy
 from support.shell import VERBS as ALL_VERBS
 from support.shell import command_of
@@ -189,11 +197,11 @@ ASKED = """
 import inspect, json
 from click.testing import CliRunner
 from airflow_streamstate.cli.main import cli
-from airflow_streamstate.declarations.model import StreamDeclaration
-from airflow_streamstate.declarations.term_parts import values_in
+from airflow_streamstate.declarations.stream_file import StreamDeclaration
+from airflow_streamstate.declarations.stream_file import values_in
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from airflow_streamstate.protocol.codec import fields_json, read_fields
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 
 task = UpgradeStreamOperator(task_id="t", stream_id="s", healthy_restarts="{{ 7 }}")
 task.healthy_restarts = "7"
@@ -218,11 +226,11 @@ OF_VERSION = """    nice_level: int | None = term(
 ASKED_OF_VERSION = """
 import json, runpy, sys
 from pathlib import Path
-from airflow_streamstate.declarations.comparing import differences
-from airflow_streamstate.declarations.exporting import version_fields
-from airflow_streamstate.declarations.model import StreamDeclaration
-from airflow_streamstate.declarations.reading import read_stream
-from airflow_streamstate.declarations.versions import deploy_request
+from airflow_streamstate.declarations.diff import differences
+from airflow_streamstate.declarations.export import version_fields
+from airflow_streamstate.declarations.stream_file import StreamDeclaration
+from airflow_streamstate.declarations.reader import read_stream
+from airflow_streamstate.declarations.reader import deploy_request
 from airflow_streamstate.protocol.codec import fields_json, read_fields
 from airflow_streamstate.protocol.terms.version import Version
 
@@ -255,10 +263,10 @@ IN_THE_SHELL = """    nice_level: int | None = term(
 ASKED_OF_THE_SHELL = """
 import json
 from click.testing import CliRunner
-from airflow_streamstate.cli.changes import names_anything, version_given
+from airflow_streamstate.cli.start import names_anything, version_given
 from airflow_streamstate.cli.main import cli
 from airflow_streamstate.cli.session import ShellSession
-from airflow_streamstate.protocol.terms.command_line import command_line
+from airflow_streamstate.protocol.terms.version import command_line
 from airflow_streamstate.protocol.terms.version import Artifact, Version
 
 verbs = ("deploy", "upgrade", "adopt")
@@ -413,9 +421,9 @@ def test_the_source_of_the_operators_is_as_their_terms_are_declared() -> None:
 def test_a_new_option_of_upgrade_is_one_field(tmp_path: Path) -> None:
     """In a scratch copy one file is edited by hand; after the command that writes text every surface has it."""
     copy = ScratchCopy(tmp_path)
-    copy.insert(f"{TERMS}/upgrade.py", NEW, before="    roll_back_if_slower: float | None = term(\n")
+    copy.insert(f"{TERMS}/order.py", NEW, before="    roll_back_if_slower: float | None = term(\n")
     by_hand = copy.changed()
-    assert by_hand == [f"{TERMS}/upgrade.py"]
+    assert by_hand == [f"{TERMS}/order.py"]
     copy.run("docs/refresh.py")
     found = json.loads(copy.run("-c", ASKED).splitlines()[-1])
     assert "--healthy-restarts N" in found["shell"]

@@ -12,20 +12,17 @@ FORBIDDEN = ("begin_within_seconds", "wait_seconds", "wait", "wait_for")
 """Names that these three words took the place of, in what users call from Python."""
 DEADLINES = {
     # where: what is to be done by then
-    "protocol/terms/order.py": "the stop, the rehearsal of a plan",
-    "protocol/terms/reading.py": "the reading of state",
+    "protocol/terms/order.py": "the stop, the rehearsal of a plan, the reading of state",
     "controller/commands/forced_stop.py": "the stop",
-    "controller/adopt/requests.py": "the barrier of a foreign query",
-    "controller/adopt/barring.py": "the same",
+    "controller/adopt/adoptions.py": "the barrier of a foreign query",
+    "controller/adopt/foreign.py": "the same",
     "controller/scratch/rehearsal.py": "the rehearsal",
-    "controller/scratch/replay.py": "the replay",
+    "controller/scratch/replays.py": "the replay",
     "controller/scratch/run.py": "any scratch run",
     "operators/stop.py": "the stop",
     "operators/plan.py": "the rehearsal",
-    "operators/reading.py": "the reading of state",
-    "operators/export.py": "the same",
-    "operators/verify.py": "the same",
-    "cli/adopt.py": "the barrier of a foreign query",
+    "operators/snapshot.py": "the reading of state",
+    "cli/start.py": "the barrier of a foreign query",
     "cli/replay.py": "the replay",
 }
 """Every place in which something is to be done by a deadline; nothing else has an argument of that name."""
@@ -66,6 +63,6 @@ def test_every_named_deadline_exists() -> None:
 def test_waits_and_orders_take_the_words_that_they_mean() -> None:
     """The client says so, and so do the operators that order."""
     assert {"timeout_seconds", "expires_in_seconds"} <= arguments(PACKAGE / "controller/client.py")
-    for name in ("stop", "drain", "snapshot"):
+    for name in ("stop", "snapshot"):
         assert "expires_in_seconds" in arguments(PACKAGE / f"operators/{name}.py")
     assert "timeout_seconds" in arguments(PACKAGE / "operators/base.py")

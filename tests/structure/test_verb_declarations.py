@@ -59,7 +59,7 @@ SHELL = '''@click.command(cls=Verb)
 @pass_session
 def pulse(session: ShellSession, /, stream_id: str, **given: Any) -> None:
     """Say whether the driver of STREAM has given a sign in time."""
-    from airflow_streamstate.cli.term_options import terms_given
+    from airflow_streamstate.cli.options import terms_given
 
     view = session.controller().pulse(stream_id, terms_given(PulseTerms, given)).to_json()
     session.emit(view, lambda console: console.print(str(view["is_alive"])))
@@ -75,7 +75,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_streamstate.hooks.streamstate import StreamStateHook
 from airflow_streamstate.operators.base import StreamStateOperator
-from airflow_streamstate.operators.term_fields import names_of, rendered_terms, taken_terms
+from airflow_streamstate.operators.base import names_of, rendered_terms, taken_terms
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.protocol.terms.order import PulseTerms
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.controller.adopt.adoptions import AdoptedView, Adoptions
-from airflow_streamstate.controller.adopt.requests import AdoptRequest
+from airflow_streamstate.controller.adopt.adoptions import AdoptedView, Adoptions, AdoptRequest
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
-from airflow_streamstate.controller.deploy.deploy import Deployer
+from airflow_streamstate.controller.deploy.deployment import Deployer
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.store.memory import MemoryStore

@@ -14,8 +14,8 @@ import pytest
 
 from airflow_streamstate.allowed import Allowed, AllowedPlace
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
+from airflow_streamstate.controller.observe.lineage import lineage_of
 from airflow_streamstate.launch.launchers import Launchers
 from airflow_streamstate.protocol.layout import checkpoint_folder, commands_prefix
 from support import airflow_home
@@ -78,9 +78,9 @@ from datetime import timedelta
 from airflow.sdk import dag
 
 from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.drain import DrainStreamOperator
-from airflow_streamstate.operators.resume import ResumeStreamOperator
-from airflow_streamstate.operators.rollback import RollbackStreamOperator
+from airflow_streamstate.operators.stop import DrainStreamOperator
+from airflow_streamstate.operators.deploy import ResumeStreamOperator
+from airflow_streamstate.operators.upgrade import RollbackStreamOperator
 from airflow_streamstate.operators.stop import StopStreamOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.record import recorded_plans
 from support import scripted_driver
 from support.airflow_site import AirflowSite, eventually
 from support.airflow_streams import NamedHome, named_home

@@ -8,11 +8,11 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.request.requests import deploy_request
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.operators.declared import ApplyStreamsOperator
-from airflow_streamstate.operators.driving import UpgradeOperatorBase
+from airflow_streamstate.operators.upgrade import UpgradeOperatorBase
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver
 from support.airflow_streams import NamedHome

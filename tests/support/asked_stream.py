@@ -8,11 +8,11 @@ from pathlib import Path
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.observe.views import Outcome
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.driver.agent.obeying import CommandHandler
-from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.agent.agent import Supervisor
+from airflow_streamstate.driver.agent.command_loop import CommandHandler
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol.commands import SnapshotRequest
-from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Event
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.order import RollbackTerms, UpgradeTerms
 from airflow_streamstate.protocol.upgrades import Upgrade
 
 

@@ -8,8 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from airflow_streamstate.checkpoint.entries import BarrierKind, BarrierMark
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.log import BarrierKind, BarrierMark, Checkpoint, crc_key_of
 from airflow_streamstate.store.base import ObjectInfo, Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.hadoop_checksums import format_checksums

@@ -14,8 +14,7 @@ from airflow_streamstate.checkpoint.barrier import (
     Placed,
     exchange_for_drain,
 )
-from airflow_streamstate.checkpoint.entries import BarrierKind, BarrierMark, format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import BarrierKind, BarrierMark, Checkpoint, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.driver.attempt.ports import QueryRun, StartableQuery

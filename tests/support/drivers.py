@@ -18,15 +18,14 @@ from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Event
 from airflow_streamstate.protocol.layout import checkpoint_folder
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan, StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.version import Artifact, Version
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.store.local import LocalStore
 from support import quick_jvm
 from support.file_sink import rows_in

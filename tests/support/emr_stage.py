@@ -12,7 +12,7 @@ from pathlib import Path
 import boto3
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
-from airflow_streamstate.launch.emr.launcher import EmrServerlessLauncher
+from airflow_streamstate.launch.emr import EmrServerlessLauncher
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 
 NEEDED = ("STREAMSTATE_EMR_APPLICATION_ID", "STREAMSTATE_EMR_ROLE_ARN", "STREAMSTATE_EMR_LAUNCH_URI")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from airflow_streamstate.plan.model import RecordedPlan
-from airflow_streamstate.protocol.adoptions import Adoption
-from airflow_streamstate.protocol.alerts import Alert, AlertRegister, AlertRules, GrowthSample, Owed, Told
-from airflow_streamstate.protocol.codec import Message, to_json
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, OLDEST_PROTOCOL, Message, to_json
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
     DrainNotification,
@@ -15,22 +13,15 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.data_events import (
-    BatchesSkipped,
-    BatchRepeated,
-    Repositioned,
-    Skipped,
-    Undoing,
-    Undone,
-)
-from airflow_streamstate.protocol.downtimes import Downtime, FirstBatch, Mark, QueryEnd
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
+    BatchesSkipped,
+    BatchRepeated,
     Claimed,
     Drained,
     DrainFailed,
     Draining,
+    Event,
     Expired,
     Failed,
     Fenced,
@@ -41,40 +32,68 @@ from airflow_streamstate.protocol.events import (
     QueryFailed,
     QueryStarted,
     Rejected,
+    Repositioned,
+    Skipped,
     SnapshotMirrored,
     SnapshotReady,
     Started,
     Stopped,
+    Undoing,
+    Undone,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat, LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest, SnapshotSeal
-from airflow_streamstate.protocol.ownership import Ownership
-from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity, SourceMove, StateLeft, WatermarkSpec
-from airflow_streamstate.protocol.records import (
-    Claim,
-    DeploymentSpec,
-    FoundModule,
-    HomeRecord,
-    LaunchRecord,
-    RequestRecord,
-    SnapshotPlace,
-    SnapshotWish,
-    StartPlan,
-    StateRewrite,
-)
-from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
-from airflow_streamstate.protocol.restarts import BatchFailure, RestartPolicy, Restarts
-from airflow_streamstate.protocol.retention import (
+from airflow_streamstate.protocol.policies import (
     AbandonedSnapshot,
+    Alert,
+    AlertRegister,
+    AlertRules,
+    BatchFailure,
+    GrowthSample,
     KnownGood,
     LastPrune,
     LeaseRecord,
+    Owed,
+    Ownership,
     PendingDeletion,
     Pin,
+    RestartPolicy,
+    Restarts,
     RetentionPolicy,
     RetentionRegister,
     SettledCustody,
     SnapshotInProgress,
+    Told,
+)
+from airflow_streamstate.protocol.positions import (
+    Downtime,
+    FirstBatch,
+    Heartbeat,
+    LagTrend,
+    Mark,
+    QueryBeat,
+    QueryEnd,
+    QueryPosition,
+    SourceIdentity,
+    SourceLag,
+    SourceMove,
+    StateLeft,
+    WatermarkSpec,
+)
+from airflow_streamstate.protocol.records import (
+    Adoption,
+    Claim,
+    DeploymentSpec,
+    FoundModule,
+    HomeRecord,
+    Intent,
+    LaunchRecord,
+    RequestRecord,
+    Retirement,
+    SnapshotPlace,
+    SnapshotWish,
+    StartPlan,
+    StateRewrite,
+    StreamRegister,
 )
 from airflow_streamstate.protocol.scratch import (
     Handover,
@@ -91,9 +110,8 @@ from airflow_streamstate.protocol.scratch import (
 )
 from airflow_streamstate.protocol.script_reads import FileRead, ScriptReads
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.terms.start import HandoverTerms
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms, UpgradeTerms
-from airflow_streamstate.protocol.terms.version import Artifact, Version
+from airflow_streamstate.protocol.terms.order import RehearsalTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.version import Artifact, HandoverTerms, Version
 from airflow_streamstate.protocol.upgrades import (
     Approval,
     Cancellation,
@@ -123,7 +141,6 @@ from airflow_streamstate.protocol.upgrades import (
     UpgradeStep,
     WayDecided,
 )
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from support.example_plan import EXAMPLE_PLAN
 
 AT = datetime(2026, 3, 1, 10, 0, 5, 250_000, tzinfo=timezone.utc)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
 
 HUGE_BYTES = 10 << 20
 HUGE_EVERY = 1_000

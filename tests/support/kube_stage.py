@@ -15,7 +15,7 @@ from typing import Any
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 from airflow_streamstate.launch.kubernetes import KubernetesLauncher
-from airflow_streamstate.launch.kubernetes.pod import MANAGED
+from airflow_streamstate.launch.kubernetes_pod import MANAGED
 from support.kube_cluster import IMAGE, KubernetesCluster, machine_template
 from support.launcher_stage import WITHOUT_SPARK
 from support.launches import launch_and_die

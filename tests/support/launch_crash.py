@@ -19,7 +19,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch import detached
 from airflow_streamstate.launch.interface import LaunchRequest
 from airflow_streamstate.launch.local import LocalLauncher
-from airflow_streamstate.launch.session import MARKER
+from airflow_streamstate.launch.processes import MARKER
 from support.launches import COUNT_START, launch_request
 
 ACTS = ("os.mkdir", "os.link", "os.rename", "os.remove", "os.exec", "subprocess.Popen")

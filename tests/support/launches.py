@@ -15,13 +15,13 @@ from typing import Any
 
 from airflow_streamstate.launch.interface import Launcher, LaunchHandle, LaunchRequest, LaunchStatus
 from airflow_streamstate.launch.processes import (
+    MARKER,
     ProcessStat,
     all_processes,
     has_in_environment,
     read_stat,
     send_signal,
 )
-from airflow_streamstate.launch.session import MARKER
 
 KEY = "d-0001-a0001"
 

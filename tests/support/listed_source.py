@@ -9,12 +9,9 @@ from typing import Any, Literal
 
 from pyspark.sql.types import StructType
 
-from airflow_streamstate.sources.chunks import RowFormat
-from airflow_streamstate.sources.interface import Json, Part, PartitionedSource, PlannedEnd, PlannedPart
-from airflow_streamstate.sources.offsets import SourceOffset, from_json, to_json
+from airflow_streamstate.sources.interface import Json, Part, PartitionedSource, PlannedEnd, PlannedPart, SourceSettings
+from airflow_streamstate.sources.offsets import RowFormat, SourceOffset, Spool, from_json, to_json
 from airflow_streamstate.sources.planner import Planner
-from airflow_streamstate.sources.settings import SourceSettings
-from airflow_streamstate.sources.spool import Spool
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
@@ -167,7 +164,7 @@ class Reading:
 
     def rows(self, start: SourceOffset, end: SourceOffset) -> dict[str, list[Any]]:
         """What lies between two offsets, as executors read it."""
-        from airflow_streamstate.sources.chunks import batches_in
+        from airflow_streamstate.sources.offsets import batches_in
 
         found: dict[str, list[Any]] = {}
         for one in self.planner.slices(start, end):

@@ -18,12 +18,11 @@ import airflow_streamstate.plan.model
 import airflow_streamstate.protocol
 from airflow_streamstate.clock import whole_milliseconds
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol import fields
-from airflow_streamstate.protocol.codec import Message
-from airflow_streamstate.protocol.fields import FIRST_YEAR, LAST_YEAR
+from airflow_streamstate.protocol import codec
+from airflow_streamstate.protocol.codec import FIRST_YEAR, LAST_YEAR, Message
 from airflow_streamstate.protocol.ids import deployment_id_for
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
-from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.order import RollbackTerms, UpgradeTerms
 from airflow_streamstate.protocol.upgrades import Upgrade
 
 for _module in pkgutil.iter_modules(airflow_streamstate.protocol.__path__):
@@ -65,33 +64,33 @@ rehearsal_ids = st.from_regex(r"r-[0-9a-f]{12}-[0-9]{4}", fullmatch=True)
 upgrade_ids = st.from_regex(r"u-[0-9a-f]{12}", fullmatch=True)
 words = st.text(max_size=12).map(lambda text: text.replace("\x00", ""))
 _CHECKED: dict[object, st.SearchStrategy[typing.Any]] = {
-    fields.StreamId: ids,
-    fields.DeploymentId: deployment_ids,
-    fields.DeploymentIdOrNone: st.just("") | deployment_ids,
-    fields.RunId: deployment_ids | rehearsal_ids | upgrade_ids,
-    fields.SnapshotId: ids,
-    fields.SnapshotIdOrNone: st.just("") | ids,
-    fields.RehearsalId: rehearsal_ids,
-    fields.RehearsalIdOrNone: st.just("") | rehearsal_ids,
-    fields.UpgradeId: upgrade_ids,
-    fields.UpgradeIdOrNone: st.just("") | upgrade_ids,
-    fields.ScratchId: rehearsal_ids,
-    fields.RequestId: ids,
-    fields.LaunchKey: ids,
-    fields.QueryName: st.text(min_size=1, max_size=12),
-    fields.QueryNameOrNone: st.text(max_size=12),
-    fields.Sha256: st.just("0" * 64),
-    fields.Sha256OrNone: st.sampled_from(["", "0" * 64]),
-    fields.Attempt: st.integers(0, fields.MOST_ATTEMPTS),
-    fields.Token: st.integers(0, fields.MOST_TOKENS),
-    fields.Count: st.integers(0, 2**40),
-    fields.Seconds: st.floats(-fields.MOST_SECONDS, fields.MOST_SECONDS),
-    fields.Milliseconds: st.integers(-(10**13), 10**13),
-    fields.RelativePath: st.lists(ids, min_size=1, max_size=2).map("/".join),
-    fields.FileName: st.lists(ids, min_size=1, max_size=2).map("/".join),
-    fields.Word: words,
-    fields.Facts: st.dictionaries(words, st.none() | numbers | words, max_size=3),
-    fields.EventTime: event_times,
+    codec.StreamId: ids,
+    codec.DeploymentId: deployment_ids,
+    codec.DeploymentIdOrNone: st.just("") | deployment_ids,
+    codec.RunId: deployment_ids | rehearsal_ids | upgrade_ids,
+    codec.SnapshotId: ids,
+    codec.SnapshotIdOrNone: st.just("") | ids,
+    codec.RehearsalId: rehearsal_ids,
+    codec.RehearsalIdOrNone: st.just("") | rehearsal_ids,
+    codec.UpgradeId: upgrade_ids,
+    codec.UpgradeIdOrNone: st.just("") | upgrade_ids,
+    codec.ScratchId: rehearsal_ids,
+    codec.RequestId: ids,
+    codec.LaunchKey: ids,
+    codec.QueryName: st.text(min_size=1, max_size=12),
+    codec.QueryNameOrNone: st.text(max_size=12),
+    codec.Sha256: st.just("0" * 64),
+    codec.Sha256OrNone: st.sampled_from(["", "0" * 64]),
+    codec.Attempt: st.integers(0, codec.MOST_ATTEMPTS),
+    codec.Token: st.integers(0, codec.MOST_TOKENS),
+    codec.Count: st.integers(0, 2**40),
+    codec.Seconds: st.floats(-codec.MOST_SECONDS, codec.MOST_SECONDS),
+    codec.Milliseconds: st.integers(-(10**13), 10**13),
+    codec.RelativePath: st.lists(ids, min_size=1, max_size=2).map("/".join),
+    codec.FileName: st.lists(ids, min_size=1, max_size=2).map("/".join),
+    codec.Word: words,
+    codec.Facts: st.dictionaries(words, st.none() | numbers | words, max_size=3),
+    codec.EventTime: event_times,
 }
 
 

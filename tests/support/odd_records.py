@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import DIGEST, Message, digest_of, to_json
-from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Event
 from airflow_streamstate.protocol.ids import launch_key_for, scratch_id_for, upgrade_id_for
 from support.messages import KINDS, messages_of
 

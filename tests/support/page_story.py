@@ -13,11 +13,11 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.requests import change_request, deploy_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.events import QueryFailed
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat, SourceLag
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.positions import Heartbeat, QueryBeat, SourceLag
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from support import airflow_home, scripted_driver
 from support.airflow_site import AirflowSite
 from support.airflow_streams import NamedHome, named_home

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from airflow_streamstate.checkpoint.barrier import BarrierPlacement, BatchFailed, Placed, QueryView, Step
-from airflow_streamstate.checkpoint.entries import BarrierMark
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import BarrierMark, Checkpoint
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan
-from airflow_streamstate.plan.reading import PlanFacts, read_plan
+from airflow_streamstate.plan.spark_json import PlanFacts, read_plan
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from support.sparks import IN_FULL
 

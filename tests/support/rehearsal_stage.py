@@ -9,17 +9,17 @@ from typing import Any
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
-from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
-from airflow_streamstate.driver.rehearsal.replaying import Replaying
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.driver.rehearsal.committed_batches import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.rehearsal_run import Rehearsing
+from airflow_streamstate.driver.rehearsal.replay_run import Replaying
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Stopped
 from airflow_streamstate.protocol.ids import scratch_id_for
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.scratch import Rehearsal, Replay, ScratchRun, ScratchVerdict, SeedTrial
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.order import RehearsalTerms
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from support.recorded_specs import with_version
 from support.simulated_driver import STREAM, SimulatedStream, do_at_once, waiting_script

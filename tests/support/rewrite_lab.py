@@ -9,17 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.checkpoint.entries import format_offset_entry
-from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.guards import guard_checkpoint
-from airflow_streamstate.checkpoint.log import Checkpoint, delete_with_crc
-from airflow_streamstate.checkpoint.rewriting import rewritten_entries
+from airflow_streamstate.checkpoint.log import Checkpoint, delete_with_crc, format_offset_entry
+from airflow_streamstate.checkpoint.seed import rewritten_entries
+from airflow_streamstate.checkpoint.state_files import files_of
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.start.rewriting import Rewritten, rewrite_if_asked
+from airflow_streamstate.driver.start.state_rewrite import Rewritten, rewrite_if_asked
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan, StateRewrite
@@ -163,8 +162,7 @@ class RewriteLab(TruthLab):
         """Every row of the state at the last commit, as bytes, with its operator, store, partition and family."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        from airflow_streamstate.driver.spark.state_reading import STATE_FORMAT
-        from airflow_streamstate.driver.spark.state_rows import stores_of
+        from airflow_streamstate.driver.spark.state_reading import STATE_FORMAT, stores_of
 
         batch_id = checkpoint.position().batch_id
         assert batch_id is not None

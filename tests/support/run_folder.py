@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from airflow_streamstate.launch.processes import PROC, ProcessStat, all_processes
-from airflow_streamstate.launch.session import MARKER
+from airflow_streamstate.launch.processes import MARKER, PROC, ProcessStat, all_processes
 from support.launches import end_all
 
 RUN = "STREAMSTATE_RUN_FOLDER"

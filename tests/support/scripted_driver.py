@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_streamstate.protocol.events import Noted
-from airflow_streamstate.protocol.heartbeat import SourceLag
 from airflow_streamstate.protocol.ids import is_scratch_id
+from airflow_streamstate.protocol.positions import SourceLag
 
 if TYPE_CHECKING:
     from support.scripted_stream import ScriptedAttempt

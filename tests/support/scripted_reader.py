@@ -13,9 +13,9 @@ from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.driver.config import DriverConfig
-from airflow_streamstate.driver.state_reader import Report, read_state
+from airflow_streamstate.driver.main import Report, read_state
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.snapshot.state_order import StateOrder
+from airflow_streamstate.snapshot.state_tables import StateOrder
 
 VARIABLE = "SPARK_SCRIPTED_READER"  # a driver inherits all that begins so
 TABLE = {"table": "0-stateStoreSave/rows", "name": "rows", "kind": "rows", "has_ttl": False}

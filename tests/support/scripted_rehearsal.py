@@ -19,7 +19,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.artifacts import pin
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.plan.model import Expression, QueryPlan, RecordedPlan
-from airflow_streamstate.plan.recorded import record_plan
+from airflow_streamstate.plan.record import record_plan
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.scratch import (
     RehearsedQuery,

@@ -14,15 +14,15 @@ from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import parse_time, to_json
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, OLDEST_PROTOCOL, parse_time, to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Claimed,
     Drained,
     DrainFailed,
     Draining,
+    Event,
     Failed,
     Finished,
     QueryStarted,
@@ -31,14 +31,11 @@ from airflow_streamstate.protocol.events import (
     Started,
     Stopped,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for, launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
-from airflow_streamstate.protocol.positions import QueryPosition
-from airflow_streamstate.protocol.records import Claim, DeploymentSpec, StartPlan
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.positions import Heartbeat, QueryBeat, QueryPosition
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec, StartPlan, StreamRegister
 from airflow_streamstate.protocol.terms.version import Artifact, Version
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.snapshot.checksums import content_digest
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.agent.agent import Agent
-from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, Supervisor
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.driver.shutdown.script_end import ScriptFailure
+from airflow_streamstate.protocol.positions import QueryBeat
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
 from support.drivers import Deployments, wait_until

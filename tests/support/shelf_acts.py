@@ -8,19 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.control.registers import MAKING_SECONDS, Retention
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.restore_home import Restoring
+from airflow_streamstate.controller.mirrors import Restoring
 from airflow_streamstate.errors import SnapshotNotFoundError, StreamStateError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.policies import RetentionRegister
 from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.retention import RetentionRegister
-from airflow_streamstate.snapshot.deletion import Remover
-from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.snapshot.mirror import mirror_snapshot
-from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
-from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.data import key_of
+from airflow_streamstate.snapshot.deletion import Remover, leased
+from airflow_streamstate.snapshot.mirror_copies import close_copies, delete_partial_copies, mirror_snapshot
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore

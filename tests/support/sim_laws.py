@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.controller.observe.lineage import lineage_of
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
     Accepted,
     Drained,
     Draining,
+    Event,
     Fenced,
     QueryStarted,
     SnapshotReady,
     Stopped,
 )
-from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.snapshot.data import key_of
 from support.fake_clock import FakeClock
 from support.sim_processes import Process
 from support.sim_world import World

@@ -25,7 +25,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.protocol.terms.order import DrainTerms
-from airflow_streamstate.protocol.terms.start import StartMode
+from airflow_streamstate.protocol.terms.version import StartMode
 from airflow_streamstate.protocol.upgrades import UpgradeMode
 from support.faulty_store import SimulatedCrash
 from support.sim_processes import Process

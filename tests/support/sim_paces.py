@@ -11,11 +11,11 @@ from pathlib import Path
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.requests import change_request, deploy_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from support.sim_processes import Process
 from support.sim_world import SETTINGS, WatchedSink, World
 from support.simulated_driver import STREAM, QueryFailedError, SimulatedDriver

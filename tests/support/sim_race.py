@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.observe.orders import OrderVerb
+from airflow_streamstate.controller.observe.pending_orders import OrderVerb
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, StreamStateError

@@ -16,7 +16,7 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import HomeAwayError
 from airflow_streamstate.plan.model import RecordedPlan
-from airflow_streamstate.plan.recorded import record_plan, recorded_plans
+from airflow_streamstate.plan.record import record_plan, recorded_plans
 from airflow_streamstate.protocol.scratch import Handover, RehearsedQuery, ScratchVerdict, Waiting
 
 SECONDS = 0.7

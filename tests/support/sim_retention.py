@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.retention.pruning import Pruned
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.policies import RetentionPolicy
 from support.sim_life import Step
 from support.sim_upgrades import Ascent, make_ascent
 from support.sim_world import World

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from airflow_streamstate.allowed import Allowed, AllowedPlace
-from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.control.feed import FeedWriter
+from airflow_streamstate.checkpoint.log import Checkpoint, drain_entry, format_offset_entry, stop_entry
+from airflow_streamstate.control.objects import FeedWriter
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.controller.observe.observe import Observer
+from airflow_streamstate.controller.observe.observer import Observer
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest, deploy_request
 from airflow_streamstate.errors import StreamStateError
@@ -26,28 +25,26 @@ from airflow_streamstate.launch.interface import (
     LaunchRequest,
     LaunchState,
     LaunchStatus,
+    check_launch,
 )
 from airflow_streamstate.launch.launchers import Launchers
-from airflow_streamstate.launch.recorded import check_launch
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, OLDEST_PROTOCOL, to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Claimed,
+    Event,
     QueryFailed,
     QueryStart,
     QueryStarted,
     Started,
     Stopped,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import SnapshotKind, fencing_token_of, launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.positions import SourceIdentity, WatermarkSpec
+from airflow_streamstate.protocol.positions import Heartbeat, QueryBeat, SourceIdentity, WatermarkSpec
 from airflow_streamstate.protocol.records import Claim, DeploymentSpec
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore

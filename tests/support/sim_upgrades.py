@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.observation import ALIVE
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrades import RollbackRequest, UpgradeRequest
 from airflow_streamstate.errors import ConflictError, StreamStateError
-from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.order import RollbackTerms, UpgradeTerms
 from support.sim_life import SCRIPTS, Life, Step, make_world
 from support.sim_world import World
 from support.simulated_driver import STREAM, QueryFailedError, SimulatedDriver

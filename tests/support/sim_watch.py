@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from airflow_streamstate.checkpoint.entries import BarrierMark, parse_offset_entry
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import BarrierMark, Checkpoint, parse_offset_entry
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import (
@@ -21,11 +20,10 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Fenced
+from airflow_streamstate.protocol.events import Event, Fenced
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSlot
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.protocol.records import StreamRegister
+from airflow_streamstate.snapshot.data import key_of
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_query import SimulatedRun

@@ -21,8 +21,14 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchPlace, LaunchRequest, LaunchStatus
-from airflow_streamstate.launch.recorded import check_same
+from airflow_streamstate.launch.interface import (
+    LOCAL,
+    LaunchHandle,
+    LaunchPlace,
+    LaunchRequest,
+    LaunchStatus,
+    check_same,
+)
 from airflow_streamstate.protocol.events import Drained, Finished, Stopped
 from airflow_streamstate.protocol.ids import is_scratch_id
 from airflow_streamstate.protocol.settings import AgentSettings

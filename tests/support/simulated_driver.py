@@ -13,14 +13,14 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.agent.agent import Agent
-from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, Supervisor
 from airflow_streamstate.driver.attempt.callbacks import Callbacks
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure, refusal_in
-from airflow_streamstate.driver.start.claiming import need_spec
+from airflow_streamstate.driver.shutdown.script_end import FENCED_STATUS, ScriptFailure, refusal_in
+from airflow_streamstate.driver.start.claim import need_spec
 from airflow_streamstate.errors import FencedError, StartRefusedError
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
     Command,
@@ -28,16 +28,14 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Event
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.restarts import Restarts
+from airflow_streamstate.protocol.policies import Restarts
+from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan, StreamRegister
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.version import Artifact, OnQueryFailure, Version
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
-from airflow_streamstate.snapshot.placing import OpenPlace
+from airflow_streamstate.snapshot.location import OpenPlace
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.acting_clock import ActingClock

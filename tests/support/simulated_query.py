@@ -28,20 +28,19 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Literal
 
-from airflow_streamstate.checkpoint.entries import (
+from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
+from airflow_streamstate.checkpoint.log import (
     NO_OFFSET,
+    Checkpoint,
     CommitEntry,
     OffsetEntry,
     format_commit_entry,
     format_offset_entry,
 )
-from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
+from airflow_streamstate.checkpoint.repair import PARTITIONS
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
-from airflow_streamstate.connectors.sink import HeldBatches, Sink
+from airflow_streamstate.connectors.sink import FoundUndo, HeldBatches, Sink, UndoMeans, UndoOrder
 from airflow_streamstate.connectors.source import Source
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
 from airflow_streamstate.driver.attempt.ports import (
     AnalyzedPlan,
     OperatorRows,
@@ -56,7 +55,7 @@ from airflow_streamstate.driver.attempt.ports import (
     WrittenBatch,
     WrittenState,
 )
-from airflow_streamstate.protocol.data_events import RepeatMeans
+from airflow_streamstate.protocol.events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from airflow_streamstate.protocol.scratch import RewrittenTable, RowComparison
 from airflow_streamstate.store.base import Store

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Literal
 
-from airflow_streamstate.checkpoint.entries import NO_OFFSET
-from airflow_streamstate.connectors.undoing import UndoMeans
+from airflow_streamstate.checkpoint.log import NO_OFFSET
+from airflow_streamstate.connectors.sink import UndoMeans
 
 
 @dataclass(frozen=True)

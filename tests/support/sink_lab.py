@@ -23,15 +23,20 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.connectors.sink import Sink, SinkConnector, SinkReach
+from airflow_streamstate.connectors.sink import Sink, SinkConnector, SinkReach, WarmingSink
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_warming
-from airflow_streamstate.connectors.warming import WarmingSink
-from airflow_streamstate.driver.agent.agent import Agent
-from airflow_streamstate.driver.agent.supervisor import Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, Supervisor
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
-from airflow_streamstate.protocol.data_events import BatchesSkipped, BatchRepeated, Undoing, Undone
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import (
+    BatchesSkipped,
+    BatchRepeated,
+    Drained,
+    Event,
+    QueryStarted,
+    Stopped,
+    Undoing,
+    Undone,
+)
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
 from support.drivers import Deployments, wait_until
@@ -406,7 +411,7 @@ def _copy_checkpoint(checkpoint: Path, target: Path) -> None:
 
 def _check_connector(life: Life) -> None:
     """Run the conformance suite of sinks over the real sink's connector."""
-    from airflow_streamstate.driver.spark.sinks import AskedSink
+    from airflow_streamstate.driver.spark.spark_sinks import AskedSink
 
     def asked(target: Target) -> tuple[SinkConnector, Sink, SinkReach]:
         sinks = AskedSink(target.spark, target.writer(life.rows())._jwrite, None, target.table)

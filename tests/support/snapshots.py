@@ -6,14 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of, drain_entry, format_offset_entry, stop_entry
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.location import SnapshotPlaces
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import QUERY_ID, barrier_mark, commit_batch, plan_batch, write_with_crc

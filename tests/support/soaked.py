@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import upgrade_id_for
 from airflow_streamstate.store.local import LocalStore

@@ -18,14 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_streamstate.checkpoint.entries import unmarked
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, unmarked
 from airflow_streamstate.checkpoint.seed import PINNED_BY_ALL, PINNED_CONF_KEYS
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.agent.agent import Agent
-from airflow_streamstate.driver.agent.supervisor import Supervisor
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Drained, Stopped
+from airflow_streamstate.driver.agent.agent import Agent, Supervisor
+from airflow_streamstate.protocol.events import Drained, Event, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
 from support import clock_story, quick_jvm, spark_story

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import airflow_streamstate
-from airflow_streamstate.checkpoint.spark_versions import OFFSET_LOG_2_SINCE, line_of, why_not
+from airflow_streamstate.checkpoint.guards import OFFSET_LOG_2_SINCE, line_of, why_not
 from airflow_streamstate.launch.driver_zip import driver_zip_bytes
 from support.real_queries import PROVIDERS
 from support.sparks import IN_FULL, VERSIONS, spark_of

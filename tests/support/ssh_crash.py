@@ -13,8 +13,8 @@ from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.launch.ssh.connection import Conversation
-from airflow_streamstate.launch.ssh.launcher import SshLauncher
+from airflow_streamstate.launch.ssh import SshLauncher
+from airflow_streamstate.launch.ssh_connection import Conversation
 
 WORD = int(sys.argv[1])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
-from airflow_streamstate.launch.ssh.launcher import SshLauncher
+from airflow_streamstate.launch.ssh import SshLauncher
 from support.launcher_stage import LocalStage
 from support.launches import launch_request, living_processes
 from support.sshd import Sshd

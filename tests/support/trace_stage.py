@@ -23,13 +23,13 @@ from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.views import StreamStatus
-from airflow_streamstate.declarations import applying
+from airflow_streamstate.declarations import apply
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest, LaunchStatus
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import is_scratch_id
 from airflow_streamstate.protocol.scratch import RehearsedQuery, Replay, ReplayedBatch, ScratchRun, ScratchVerdict
 from airflow_streamstate.snapshot import copy as copying
-from airflow_streamstate.snapshot.state_order import RESULT
+from airflow_streamstate.snapshot.state_tables import RESULT
 from airflow_streamstate.store import open as opening
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
@@ -413,7 +413,7 @@ def traced(life: Life, folder: Path) -> tuple[str, set[str]]:
     with (
         _in_folder(folder),
         mock.patch.dict(opening._memory_stores, known, clear=True),
-        mock.patch.object(applying, "threading", SimpleNamespace(Thread=_ThreadAtOnce)),
+        mock.patch.object(apply, "threading", SimpleNamespace(Thread=_ThreadAtOnce)),
         mock.patch.object(copying, "READERS", 1),
         mock.patch("socket.gethostname", return_value="this-machine"),
         mock.patch("os.getpid", return_value=4711),

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain
-from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.files import files_of
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.seed import (
     PINNED_CONF_KEYS,
     SeedPlan,
@@ -27,11 +25,18 @@ from airflow_streamstate.checkpoint.seed import (
     renumbered_logs,
     source_files_of,
 )
+from airflow_streamstate.checkpoint.state_files import files_of
 from airflow_streamstate.connectors.source import Source
-from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan
-from airflow_streamstate.plan.options import PACE_OPTIONS, SOURCE_OPTIONS, kept_options
-from airflow_streamstate.plan.reading import PlanFacts, read_plan
-from airflow_streamstate.plan.settings import SETTINGS
+from airflow_streamstate.plan.model import (
+    PACE_OPTIONS,
+    SETTINGS,
+    SOURCE_OPTIONS,
+    PlannedSink,
+    PlannedSource,
+    QueryPlan,
+    kept_options,
+)
+from airflow_streamstate.plan.spark_json import PlanFacts, read_plan
 from airflow_streamstate.store.local import LocalStore
 from support.checkpoints import barrier_mark, end_offsets
 from support.truth_table import PARTITIONS, Script

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.controller.upgrade.upgrades import Upgrades
-from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
+from airflow_streamstate.controller.upgrade.upgrade_views import Telling, UpgradeView
+from airflow_streamstate.controller.upgrade.upgrades import RollbackRequest, UpgradeRequest, Upgrades
 from airflow_streamstate.plan.model import PlannedSink, QueryPlan
 from airflow_streamstate.protocol.commands import Command
 from airflow_streamstate.protocol.events import Drained, Draining, Failed, Stopped
-from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.positions import SourceIdentity
+from airflow_streamstate.protocol.positions import QueryBeat, SourceIdentity
 from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchRun, ScratchVerdict, Waiting
-from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.order import RollbackTerms, UpgradeTerms
 from airflow_streamstate.protocol.upgrades import Phase
 from support.built_plans import plan
 from support.scripted_rehearsal import SPARKS_WORDS, keep_plan

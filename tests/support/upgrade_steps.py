@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from airflow_streamstate.control.upgrades import UpgradeState, state_of
+from airflow_streamstate.control.upgrade_journal import UpgradeState, state_of
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradePlan, UpgradeStep
 from support.examples import AT
 

@@ -8,8 +8,8 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
-from airflow_streamstate.controller.deploy.deploy import Deployer
-from airflow_streamstate.controller.drivers.launching import Drivers
+from airflow_streamstate.controller.deploy.deployment import Deployer
+from airflow_streamstate.controller.drivers.driver_launch import Drivers
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import DeployRequest, change_request, deploy_request

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
-from airflow_streamstate.launch.yarn.launcher import YarnLauncher
+from airflow_streamstate.launch.yarn import YarnLauncher
 from support.launches import launch_and_die
 from support.yarn_cluster import TIGHT_QUEUE, YarnCluster
 

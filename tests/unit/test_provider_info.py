@@ -18,7 +18,7 @@ from jsonschema import Draft7Validator
 import airflow_streamstate
 from airflow_streamstate import provider_info
 from airflow_streamstate.hooks import configuration
-from airflow_streamstate.hooks.commands import get_commands
+from airflow_streamstate.hooks.airflow_command import get_commands
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from support import airflow_home
 

@@ -11,7 +11,7 @@ from airflow_streamstate.launch.conformance import (
     one_key_is_one_driver,
     secrets_are_not_shown,
 )
-from airflow_streamstate.launch.yarn.launcher import YarnLauncher
+from airflow_streamstate.launch.yarn import YarnLauncher
 from support.yarn_stage import YarnStage
 
 pytestmark = [pytest.mark.timeout(900)]

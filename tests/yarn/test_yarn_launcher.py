@@ -14,8 +14,8 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.conformance import KEY
-from airflow_streamstate.launch.yarn.launcher import tag_of
-from airflow_streamstate.launch.yarn.resource_manager import ResourceManager
+from airflow_streamstate.launch.yarn import tag_of
+from airflow_streamstate.launch.yarn_api import ResourceManager
 from support.drivers import wait_until
 from support.yarn_cluster import TIGHT_QUEUE, YarnCluster
 from support.yarn_stage import YarnStage

@@ -1,49 +1,46 @@
-"""The verb ``adopt``: a query that ran without streamstate becomes a stream, with its query and batch ids (Law 9).
-
-Order: record the adoption; put a barrier into the query's log; wait until the query meets it; copy the checkpoint and
-check that the log did not move; take the snapshot; mark the adoption ``taken``; create the stream, stopped at that
-snapshot; deploy it. The next call completes an interrupted one.
-"""
+"""The verb ``adopt``: a query that ran without streamstate becomes a stream, with its batch ids (Law 9)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from airflow_streamstate.checkpoint.barrier import OutsideBarrier
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.outside import OutsideBarrier
-from airflow_streamstate.control.adoption import adoption_register
-from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.adopt.barring import Report, bar
-from airflow_streamstate.controller.adopt.foreign import (
-    OpenPlace,
-    open_foreign,
-    opener,
-    refuse_unconditional,
-)
-from airflow_streamstate.controller.adopt.giving_up import GivenUp, give_up
-from airflow_streamstate.controller.adopt.holding import HOLD_SECONDS, Hold, take_hold
-from airflow_streamstate.controller.adopt.never_ran import Delete, make_way
-from airflow_streamstate.controller.adopt.requests import AdoptRequest
-from airflow_streamstate.controller.adopt.taking import (
+from airflow_streamstate.control.stream import StreamControl, adoption_register
+from airflow_streamstate.controller.adopt.adopted_stream import (
     ADOPTED_ID,
+    HOLD_SECONDS,
     Barred,
+    GivenUp,
+    Hold,
     adopted_spec,
     bar_stopped,
     failed_to_take_back,
+    give_up,
     outside_barrier,
     put_back,
     record,
     remove_copies,
+    take_hold,
     take_snapshot,
 )
-from airflow_streamstate.controller.adoption_guard import refuse_stream
+from airflow_streamstate.controller.adopt.foreign import (
+    OpenPlace,
+    Report,
+    bar,
+    open_foreign,
+    opener,
+    refuse_unconditional,
+)
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.deploy.deploy import Deployer
-from airflow_streamstate.controller.deploy.deploying import OnStart
+from airflow_streamstate.controller.deploy.deployment import Deployer, OnStart
+from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.views import DeploymentView
+from airflow_streamstate.controller.request.requests import DeployRequest
+from airflow_streamstate.controller.stream_guards import refuse_stream
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
@@ -52,10 +49,133 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.protocol.adoptions import Adoption
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.forms import selected
+from airflow_streamstate.protocol.ids import encode_query_name
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.views import selected
+from airflow_streamstate.protocol.records import ADOPT_SECONDS, Adoption, StartPlan
+from airflow_streamstate.store.open import local_folder
+from airflow_streamstate.store.options import plain_uri
+
+# The request to adopt a query that ran without streamstate.
+
+
+@dataclass(frozen=True)
+class AdoptRequest:
+    """A request to make a stream of one or more queries.
+
+    Attributes:
+        deploy: the script that goes on with them.
+        checkpoints: the URI of each query's checkpoint, by query name.
+        is_stopped: the user says that nothing runs on the checkpoints.
+        deadline_seconds: how long a running query has to meet its barrier.
+
+    Raises:
+        InvalidRequestError: no checkpoint, a malformed name or URI, or several queries that run.
+    """
+
+    deploy: DeployRequest
+    checkpoints: Mapping[str, str]
+    is_stopped: bool = False
+    deadline_seconds: float = ADOPT_SECONDS
+
+    def __post_init__(self) -> None:
+        if not self.checkpoints:
+            raise InvalidRequestError("no checkpoint was named", next_step="Name the folder of the query's checkpoint.")
+        for name, uri in self.checkpoints.items():
+            encode_query_name(name)
+            check_place(uri)
+        if len(self.checkpoints) > 1 and not self.is_stopped:
+            raise InvalidRequestError(
+                "several queries that run cannot be adopted at once: the first that ends may end its driver, and cut"
+                " the others' batches",
+                queries=sorted(self.checkpoints),
+                next_step="Stop the application yourself, and adopt them with --stopped.",
+            )
+
+
+def check_place(uri: str) -> None:
+    """Check that a URI holds a place and no secret, since it is recorded and shown; raises InvalidRequestError."""
+    scheme, separator, rest = uri.partition("://")
+    host = rest.partition("/")[0]
+    is_place = ":" not in host and "?" not in rest and ("@" not in host or scheme.strip() in ("abfs", "abfss"))
+    if separator and scheme.strip() != "file" and not is_place:
+        raise InvalidRequestError(
+            "this URI of a checkpoint holds more than a place: a key, a password, a port or a query; it is not shown",
+            next_step="Give scheme://bucket/folder; credentials come from the environment, or the connection.",
+        )
+
+
+def read_checkpoints(words: Sequence[str]) -> dict[str, str]:
+    """Parse words ``[NAME=]URI``; without a name the query has that of its checkpoint's folder (1a.12).
+
+    Raises:
+        InvalidRequestError: a name or a place is given twice, or is missing.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, uri = word.partition("=")
+        if not equals or "/" in name or ":" in name:
+            name, uri = "", word
+        check_place(uri)
+        uri = plain_uri(uri) if uri.strip() else ""
+        if uri and "://" not in uri and ":" not in uri.partition("/")[0]:
+            uri = str(local_folder(uri))  # the next call may come from another working directory
+        name = name or uri.rpartition("/")[2]
+        if not uri or not name or uri.endswith(":"):
+            raise InvalidRequestError(
+                "this names no checkpoint", checkpoint=word, next_step="Give NAME=URI: a query and its folder."
+            )
+        if name in found or uri in found.values():
+            raise InvalidRequestError(
+                "two checkpoints are given for one query, or one for two",
+                query_name=name,
+                checkpoint=uri,
+                next_step="Give each once, as NAME=URI.",
+            )
+        found[name] = uri
+    return found
+
+
+# A stream that was deployed and never ran a query makes way for an adoption under its name.
+#
+# Its driver refused to start a query that ran without streamstate before, and named the adoption as the way on.
+# Nothing but records of that is removed.
+
+Delete = Callable[[str], object]
+"""Deletes the stream of this id, if it has ended."""
+
+
+def make_way(home: Home, control: StreamControl, delete: Delete) -> bool:
+    """Delete the stream where it never ran a query; whether it did. An adopted stream stays, whatever it ran.
+
+    Raises:
+        ConflictError: it runs, or may run.
+        UnavailableError: the home does not answer.
+    """
+    adoption = adoption_register(control).read()
+    if adoption is not None and adoption.value.status != "given_up":
+        return False
+    register = control.register()
+    if register is None or register.value.deployment_id is None or _has_run(home, control):
+        return False
+    delete(control.stream_id)
+    return True
+
+
+def _has_run(home: Home, control: StreamControl) -> bool:
+    if control.snapshot_ids():
+        return True
+    for deployment_id in control.deployment_ids():
+        if any(isinstance(entry.event, QueryStarted) for entry in control.journal(deployment_id).events()):
+            return True
+        home.check_place(control.spec(deployment_id))
+        # A driver may have been killed before it reported a query's start.
+        if home.checkpoints.list_folders(layout.checkpoints_folder(control.stream_id, deployment_id)):
+            return True
+    return False
+
 
 TAKE_BACK_SECONDS = 30.0
 TAKE_BACK_POLL_SECONDS = 1.0

@@ -14,19 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.commands.orders import Orders
+from airflow_streamstate.controller.commands.recorded_orders import Orders
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import INTENT_SECONDS, refuse_other_intent
 from airflow_streamstate.controller.deploy.attempts import Attempts, someone_was_first
 from airflow_streamstate.controller.deploy.takeover import ResumedError, take_over
-from airflow_streamstate.controller.idempotency import request_id_or_new
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, SnapshotFacts
-from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.controller.stream_guards import refuse_during_upgrade, request_id_or_new
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.controller.wait.notifications import read_command
-from airflow_streamstate.controller.wait.waiting import Report, Waits, describe
+from airflow_streamstate.controller.wait.waiting import Report, Waits, describe, read_command
 from airflow_streamstate.controller.wait.watching import Watching, redacted
 from airflow_streamstate.errors import (
     ConflictError,
@@ -37,12 +35,12 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol.commands import StopRequest
+from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import launch_key_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.records import Intent, StreamRegister
 from airflow_streamstate.protocol.terms.order import OnStopDeadline
 from airflow_streamstate.protocol.terms.version import digest_of
-from airflow_streamstate.protocol.views import View
 
 log = logging.getLogger(__name__)
 KILL_GRACE_SECONDS = 10.0

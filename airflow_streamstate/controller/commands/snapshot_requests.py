@@ -18,15 +18,15 @@ from functools import partial
 from airflow_streamstate.control.command_status import command_in
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.commands.orders import Answered, agreed_protocol, decide_order
+from airflow_streamstate.controller.commands.recorded_orders import Answered, agreed_protocol, decide_order
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused
 from airflow_streamstate.controller.deploy.attempts import Attempts
-from airflow_streamstate.controller.idempotency import check_same_request
 from airflow_streamstate.controller.observe.health import beats_of
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome, decide_end
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
+from airflow_streamstate.controller.stream_guards import check_same_request
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.controller.wait.watching import Watching
@@ -37,8 +37,7 @@ from airflow_streamstate.protocol.events import Ignored, SnapshotReady
 from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
 from airflow_streamstate.protocol.terms.order import DEFAULT_SNAPSHOT, SnapshotTerms
 from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS, digest_of
-from airflow_streamstate.snapshot.placing import no_snapshots
-from airflow_streamstate.snapshot.requested import requested_snapshot
+from airflow_streamstate.snapshot.location import no_snapshots, requested_snapshot
 
 _NAMESPACE = uuid.UUID("0c9f3d4e-5b0a-5a44-8f37-2f1d6f0b9a11")
 Slots = Callable[[], Sequence[CommandSlot]]

@@ -1,4 +1,4 @@
-"""The next attempt of a deployment: its recorded code, on its own checkpoints."""
+"""The next attempt of a deployment: its recorded code, on its own checkpoints; damage that is reported."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+from airflow_streamstate.checkpoint.log import batches_passed_over, listed_batches
 from airflow_streamstate.control.objects import Stored
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import LaunchSame, NextAttempt, Refused, decide_resume
-from airflow_streamstate.controller.deploy.takeover import has_committed, has_committed_since
-from airflow_streamstate.controller.idempotency import check_same_request
-from airflow_streamstate.controller.observe.observation import Observation, pending_drain
-from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
-from airflow_streamstate.controller.observe.repeating import describe_foreseen
+from airflow_streamstate.controller.deploy.takeover import built_checkpoints, has_committed, has_committed_since
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.observation import (
+    Observation,
+    describe_foreseen,
+    one_time_sources,
+    pending_drain,
+)
 from airflow_streamstate.controller.observe.views import DeploymentView
-from airflow_streamstate.controller.retired import refuse_retired
-from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
-from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
+from airflow_streamstate.controller.stream_guards import check_same_request, refuse_during_upgrade, refuse_retired
+from airflow_streamstate.errors import ConflictError, ObjectExistsError, StreamStateError, VersionConflictError
 from airflow_streamstate.launch.interface import LaunchStatus
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Finished
 from airflow_streamstate.protocol.ids import attempt_of, launch_key_for
-from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.restarts import Restarts
+from airflow_streamstate.protocol.policies import Restarts
+from airflow_streamstate.protocol.records import RequestRecord, SnapshotWish, StreamRegister
 from airflow_streamstate.protocol.terms.version import digest_of
+from airflow_streamstate.snapshot.location import OUTRUN, batches_after
+from airflow_streamstate.snapshot.verify import Problem
 
 _RESUME_DIGEST = digest_of({"verb": "resume"})
 HUNG_GRACE_SECONDS = 5.0
@@ -394,3 +398,49 @@ def someone_was_first(control: StreamControl) -> ConflictError:
         changed_by=None if register is None else (intent.requested_by if intent is not None else register.updated_by),
         next_step=f"`streamstate status {control.stream_id}` shows where it stands; then decide again.",
     )
+
+
+# Damage that no controller can prevent: the next deploy and ``verify`` report it (Law 12, 1a.8).
+
+
+def audit_notes(home: Home, control: StreamControl, seen: Observation) -> tuple[str, ...]:
+    """Notes on a deployment that is about to be replaced: batches that its logs pass over, and batches that its
+    predecessor ran after the snapshot at its end."""
+    notes = []
+    try:
+        for name, checkpoint in sorted(built_checkpoints(home, seen).items()):
+            if passed_over := batches_passed_over(checkpoint.commit_ids()):
+                listed = listed_batches(passed_over)
+                notes.append(f"query {name} of {seen.deployment_id} passed over batch {listed}: rows may be lost")
+        start = seen.spec.start
+        # After a rollback, batches behind the older snapshot are expected: their output is undone.
+        for problem in outrun_problems(home, control, start.snapshot_id if start.undoes is None else None):
+            notes.append(f"query {problem.query}: {problem.detail}")
+    except StreamStateError as error:
+        notes.append(f"the logs before this deployment could not be audited: {error.message}")
+    return tuple(notes)
+
+
+def outrun_problems(home: Home, control: StreamControl, snapshot_id: str | None) -> list[Problem]:
+    """Batches that the snapshot's own deployment ran after another one had started from it; none without a snapshot."""
+    manifest = None if snapshot_id is None else control.manifest(snapshot_id)
+    if manifest is None:
+        return []
+    return [
+        Problem(
+            "outrun",
+            name,
+            f"commits/{later[-1]}",
+            f"{OUTRUN}: batch {listed_batches(later)} of {manifest.deployment_id}",
+        )
+        for name, later in sorted(batches_after(home.checkpoints, manifest).items())
+    ]
+
+
+def is_start_of_another(control: StreamControl, snapshot_id: str) -> bool:
+    """Whether the current deployment started from this snapshot without undoing the batches after it."""
+    stored = control.register()
+    if stored is None or stored.value.deployment_id is None:
+        return False
+    start = control.spec(stored.value.deployment_id).start
+    return start.undoes is None and start.snapshot_id == snapshot_id

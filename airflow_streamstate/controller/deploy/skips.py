@@ -8,27 +8,26 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.measuring import moves_of_batch
+from airflow_streamstate.connectors.registry import moves_of_batch
 from airflow_streamstate.control.command_status import begun_skips, fold, pending_skip
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, decide_resume
 from airflow_streamstate.controller.deploy.attempts import Attempts
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
-from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation, pending_drain
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
-from airflow_streamstate.controller.under_upgrade import refuse_during_upgrade
+from airflow_streamstate.controller.stream_guards import check_same_request, refuse_during_upgrade, request_id_or_new
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.terms.order import SkipTerms
 from airflow_streamstate.protocol.terms.version import digest_of
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
-from airflow_streamstate.protocol.views import View
 
 _NAMESPACE = uuid.UUID("c2b0f1de-5f8e-5b5a-8a55-0d7d2f0f6f1c")
 

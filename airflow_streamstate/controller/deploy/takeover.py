@@ -10,26 +10,22 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from airflow_streamstate.checkpoint.barrier import put_fence, take_back_fence
-from airflow_streamstate.checkpoint.entries import BarrierMark
-from airflow_streamstate.checkpoint.log import Checkpoint, Position
+from airflow_streamstate.checkpoint.log import BarrierMark, Checkpoint, Position
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
 from airflow_streamstate.checkpoint.state_files import has_begun_planned
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.evidence import had_checkpoint, missing_checkpoint
-from airflow_streamstate.control.source_history import identities_taken_over, identities_when_planned
-from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.writers import newest_spark, spark_that_wrote
+from airflow_streamstate.control.journal import had_checkpoint, missing_checkpoint, newest_spark, spark_that_wrote
+from airflow_streamstate.control.stream import StreamControl, identities_taken_over, identities_when_planned
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, VersionConflictError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Drained, Finished, QueryStarted, SnapshotReady, Stopped
+from airflow_streamstate.protocol.events import Drained, Event, Finished, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.snapshot.capture import QueryToCapture, capture
-from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
+from airflow_streamstate.snapshot.location import kept_by_own_snapshots
 
 StillOurs = Callable[[], None]
 

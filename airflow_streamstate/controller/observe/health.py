@@ -1,23 +1,260 @@
-"""Whether a new version is healthy: batches past the handover, no restart, and a pace not far below the old one's.
-
-A version that is only slower is kept, with a warning; a version that fails, or stands still, is not. No single sample
-of the lag decides: it depends on how much of a batch has passed (``pace``). A query whose trigger ends its run by
-itself is judged by that run instead: whether it came to its end, however many batches that took.
-"""
+"""Whether a new version is healthy, keeps pace, and has caught up. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
-from airflow_streamstate.controller.observe.bounded_runs import bounded_queries, ended_runs, repeated_runs
-from airflow_streamstate.controller.observe.caught_up import describe_behind, has_some_left, query_caught_up
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation
-from airflow_streamstate.controller.observe.pace import decide_slower, left_at_least, paces_of
+from airflow_streamstate.connectors.moves import counted
+from airflow_streamstate.controller.observe.observation import (
+    ALIVE,
+    Observation,
+    bounded_queries,
+    ended_runs,
+    repeated_runs,
+)
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.events import Failed, Finished, QueryStarted
-from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.positions import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.protocol.terms.order import LEAST_SLOWER_FACTOR, UpgradeTerms
+
+# How fast a query reads, compared with its input and with another version. Pure.
+#
+# Rates come from a window of batches (``LagTrend``): between two commits the lag grows from its least to its most,
+# however fast the query is, so a single sample says nothing.
+
+NOISE = LEAST_SLOWER_FACTOR
+"""Rates that differ by less than this factor count as equal."""
+LEVEL_BATCHES = 2
+"""The lag of a query that keeps up, in batches, is at most this: one that runs, and one to be planned."""
+
+
+@dataclass(frozen=True)
+class ReadPace:
+    """The pace of a query over all its sources of one unit.
+
+    Attributes:
+        read_per_second, came_per_second: what the query read, and what came to its sources; None where the offsets do
+            not tell.
+        least_before, least: the smallest lag in the older and in the newer half of the window.
+    """
+
+    unit: str
+    read_per_second: float | None
+    came_per_second: float | None
+    least_before: int
+    least: int
+
+    @property
+    def falls_behind(self) -> bool:
+        """Whether the smallest lag grows, and less is read than comes, as far as the rates are known."""
+        if self.least <= self.least_before:
+            return False
+        if self.read_per_second is None or self.came_per_second is None:
+            return True
+        return self.came_per_second > self.read_per_second * NOISE
+
+
+@dataclass(frozen=True)
+class Slower:
+    """A query that falls behind, and reads less than in the version before, or than an unknown rate.
+
+    Attributes:
+        text: both rates, as a clause: ``reads 5 rows/s while 10 rows/s come, and the version before read 10 rows/s``.
+        factor: rate of the version before divided by the rate of this one; None where unknown.
+    """
+
+    text: str
+    factor: float | None
+
+
+def paces_of(query: QueryBeat) -> Mapping[str, ReadPace]:
+    """The pace of a query by unit; sources without a known trend are left out."""
+    found: dict[str, ReadPace] = {}
+    for lag in query.lags:
+        if lag.trend is None or lag.behind is None:
+            continue
+        pace = _pace_of(lag.unit, lag.trend)
+        found[lag.unit] = _together(found[lag.unit], pace) if lag.unit in found else pace
+    return found
+
+
+def left_at_least(lag: SourceLag) -> int | None:
+    """The smallest lag of one source at the newest three batches; the lag of now where the query falls behind."""
+    if lag.behind is None or lag.trend is None or _pace_of(lag.unit, lag.trend).falls_behind:
+        return lag.behind
+    return min(lag.behind, lag.trend.least_lately)
+
+
+def decide_slower(query: QueryBeat, before: QueryBeat | None) -> Slower | None:
+    """Whether a query is slower than in the version before.
+
+    None where it keeps up, where its lag is not larger than that version's, or where it reads as much: then the input
+    got faster. ``before``: the query as the version before last reported it; None where it did not.
+    """
+    known = {} if before is None else paces_of(before)
+    found = [_slower(pace, known.get(unit)) for unit, pace in paces_of(query).items()]
+    told = [one for one in found if one is not None]
+    return max(told, key=lambda slower: 0.0 if slower.factor is None else slower.factor, default=None)
+
+
+def keeps_level(query: QueryBeat) -> bool:
+    """Whether a query that is never without input keeps up, with a lag of at most ``LEVEL_BATCHES`` batches.
+
+    False where no source tells.
+    """
+    told = [lag for lag in query.lags if lag.behind is not None]
+    return bool(told) and all(_is_level(lag) for lag in told)
+
+
+def describe_rate(per_second: float | None, unit: str) -> str:
+    """``12.5 rows/s``; ``an unknown number of rows/s``."""
+    if per_second is None:
+        return f"an unknown number of {unit}/s"
+    return f"{per_second:,.0f} {unit}/s" if per_second >= 100 else f"{per_second:.3g} {unit}/s"
+
+
+def _is_level(lag: SourceLag) -> bool:
+    trend = lag.trend
+    if not lag.behind:
+        return True
+    if trend is None or trend.read is None or trend.batches <= 0:
+        return False
+    return not _pace_of(lag.unit, trend).falls_behind and trend.least * trend.batches <= LEVEL_BATCHES * trend.read
+
+
+def _slower(pace: ReadPace, before: ReadPace | None) -> Slower | None:
+    if not pace.falls_behind or (before is not None and pace.least <= before.least):
+        return None
+    was = None if before is None else before.read_per_second
+    factor = None
+    if pace.read_per_second is not None and was is not None:
+        factor = was / pace.read_per_second if pace.read_per_second > 0 else math.inf
+        if factor <= NOISE:
+            return None
+    text = (
+        f"reads {describe_rate(pace.read_per_second, pace.unit)} while {describe_rate(pace.came_per_second, pace.unit)}"
+        f" come, and the version before read {describe_rate(was, pace.unit)}; "
+        f"{counted(pace.least, pace.unit)} behind at the least, {pace.least_before:,} before"
+    )
+    return Slower(text, factor)
+
+
+def _pace_of(unit: str, trend: LagTrend) -> ReadPace:
+    return ReadPace(unit, trend.read_per_second, trend.came_per_second, trend.least_before, trend.least)
+
+
+def _together(one: ReadPace, other: ReadPace) -> ReadPace:
+    return ReadPace(
+        one.unit,
+        _sum(one.read_per_second, other.read_per_second),
+        _sum(one.came_per_second, other.came_per_second),
+        one.least_before + other.least_before,
+        one.least + other.least,
+    )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+# Whether a query has caught up: its sources reported no lag in this attempt, its newest trigger found no input, or
+# its run has ended by itself.
+#
+# An unknown lag is never a yes. Pure.
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """Whether a query, or a deployment, has caught up; ``why``: one lower-case clause, either way."""
+
+    is_so: bool
+    why: str
+
+
+RUN_HAS_ENDED = CaughtUp(True, "its run has ended by itself")
+
+
+def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
+    """Whether each query of the current attempt has a lag of at most ``at_most`` in each source, in its own unit.
+
+    What comes after the end of a run that ended by itself is the next attempt's.
+    """
+    if seen.has_come_to_its_end:
+        return CaughtUp(True, "it has come to its end by itself")
+    beat = seen.heartbeat
+    names = sorted({event.query_name for event in seen.of_kind(QueryStarted)})
+    if beat is None or beat.attempt != seen.attempt or not names:
+        return CaughtUp(False, "no query of it has run yet")
+    if seen.has_old_heartbeat:
+        return CaughtUp(False, f"its last sign of life is {seen.heartbeat_age_seconds:.0f} s old")
+    ended = ended_runs(seen)
+    found = {
+        name: RUN_HAS_ENDED if name in ended else query_caught_up(beat.queries.get(name), at_most) for name in names
+    }
+    missing = {name: one for name, one in found.items() if not one.is_so}
+    return CaughtUp(not missing, "; ".join(f"query {name}: {one.why}" for name, one in (missing or found).items()))
+
+
+def query_caught_up(query: QueryBeat | None, at_most: int = 0) -> CaughtUp:
+    """The same for one query, by the last heartbeat of its attempt; None: the heartbeat does not know it."""
+    if query is None:
+        return CaughtUp(False, "it has not run yet")
+    if query.is_idle:
+        return CaughtUp(True, "its newest trigger found no input")
+    lags = query.lags
+    if not lags:
+        return CaughtUp(False, "how far it is behind is not known yet")
+    untold = [f"{lag.source}: {lag.untold}" for lag in lags if lag.behind is None]
+    if untold:
+        return CaughtUp(False, f"how far it is behind cannot be told ({'; '.join(untold)})")
+    # A source that never pauses always has a lag: smallest right after a commit, when no look may happen.
+    is_so = all((left := left_at_least(lag)) is not None and left <= at_most for lag in lags)
+    return CaughtUp(is_so, describe_behind(lags))
+
+
+def has_some_left(query: QueryBeat) -> bool:
+    """Whether something is known to be left to read; False where the lag is unknown."""
+    return not query.is_idle and any(lag.behind for lag in query.lags)
+
+
+def describe_behind(lags: Sequence[SourceLag]) -> str:
+    """How far behind, and for how long: ``120 files behind, about 40 s``; "" where unknown.
+
+    A smaller lag at one of the newest batches is named, too: ``900 rows behind, 20 at the least``.
+    """
+    told = [(lag.behind, left_at_least(lag) or 0, lag.unit) for lag in lags if lag.behind is not None]
+    if not told:
+        return ""
+    sums: dict[str, tuple[int, int]] = {}
+    for behind, least, unit in told:
+        before = sums.get(unit, (0, 0))
+        sums[unit] = before[0] + behind, before[1] + least
+    left = " and ".join(counted(behind, unit) for unit, (behind, _) in sums.items() if behind)
+    words = f"{left or 'nothing'} behind"
+    if any(least < behind for behind, least in sums.values()):
+        words += f", {' and '.join(f'{least:,}' for behind, least in sums.values() if behind)} at the least"
+    seconds = seconds_to_zero(lags)
+    return words + (f", about {seconds:,.0f} s" if left and seconds is not None else "")
+
+
+def describe_since_snapshot(batches: int | None, lags: Sequence[SourceLag]) -> str:
+    """What a return to the newest snapshot reads again: ``3 batches, 120 files``; "" where unknown."""
+    if batches is None:
+        return ""
+    sums: dict[str, int] = {}
+    for lag in lags:
+        if lag.since_snapshot is not None:
+            sums[lag.since_snapshot_unit] = sums.get(lag.since_snapshot_unit, 0) + lag.since_snapshot
+    return ", ".join((counted(batches, "batches"), *(counted(count, unit) for unit, count in sums.items())))
+
+
+def seconds_to_zero(lags: Sequence[SourceLag]) -> float | None:
+    """Seconds until no source has anything left, at the recent pace; None where one of them does not tell."""
+    told = [lag.seconds_to_zero for lag in lags]
+    return max((each for each in told if each is not None), default=None) if None not in told else None
+
 
 Beats = Mapping[str, QueryBeat]
 """By query, its part of the last heartbeat."""

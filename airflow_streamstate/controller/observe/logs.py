@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from airflow_streamstate.launch.own_files import MOST_BYTES, open_own
+from airflow_streamstate.launch.folder import MOST_BYTES, open_own
 from airflow_streamstate.protocol.redaction import redact_text
 
 FOLLOWED_BYTES = 1 << 20

@@ -1,43 +1,51 @@
-"""What was seen of one deployment at one moment, and what follows from it alone.
-
-The state of a deployment is a pure function of (register, last event, launcher status, age of the last sign of life):
-the first row of ``STATE_TABLE`` that holds. docs/reference/states.md is written from it.
-"""
+"""What was observed of one deployment at one moment, and what follows from that alone. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from airflow_streamstate.control import command_status
 from airflow_streamstate.control.command_status import NEVER_SEEN, CommandStatus, fold
 from airflow_streamstate.control.journal import CommandSlot, NumberedEvent
-from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.handovers import Repeat, describe_repeats, repeats_of
+from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError, StreamStateError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle, LaunchStatus
+from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import BY_THE_DRIVER, DrainNotification, StopRequest
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     TERMINAL_EVENTS,
     Accepted,
     Drained,
     DrainFailed,
     Draining,
+    Event,
     Failed,
     Fenced,
     Finished,
     Ignored,
     QueryFailed,
     QueryStarted,
+    Rejected,
     Started,
     Stopped,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat
-from airflow_streamstate.protocol.records import Claim, DeploymentSpec
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.positions import Heartbeat
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec, StreamRegister
+
+if TYPE_CHECKING:
+    from airflow_streamstate.checkpoint.log import Checkpoint
+
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 State = Literal[
@@ -400,3 +408,265 @@ def _is_running(seen: Observation) -> bool:
 
 def _is_silent(seen: Observation) -> bool:
     return (seen.observed_at - seen.silent_since_at).total_seconds() > seen.spec.version.settings.lost_after_seconds
+
+
+# Batches of an observed deployment that ran again after a kill, and those that its next attempt runs again first.
+
+
+def repeated(seen: Observation) -> tuple[Repeat, ...]:
+    """The batches of this deployment that ran again, oldest first."""
+    return tuple(repeats_of(_events(seen)))
+
+
+def describe_foreseen(home: Home, seen: Observation) -> str:
+    """What the next attempt of an ended deployment runs again, as one sentence; "" for nothing or unreadable logs."""
+    from airflow_streamstate.controller.observe.lineage import repeats_to_come
+
+    events = _events(seen)
+    names = {event.query_name for event in events if isinstance(event, QueryStarted)}
+    with suppress(StreamStateError):
+        found = {name: checkpoint_of(home, seen, name) for name in names}
+        there = {name: checkpoint for name, checkpoint in found.items() if checkpoint.exists()}
+        control = home.control(seen.stream_id)
+        coming = repeats_to_come(control, seen.deployment_id, seen.attempt + 1, events, there)
+        return describe_repeats(seen.stream_id, coming)
+    return ""
+
+
+def checkpoint_of(home: Home, seen: Observation, query_name: str) -> Checkpoint:
+    """The checkpoint of a query of the observed deployment, whether it exists or not."""
+    from airflow_streamstate.checkpoint.log import Checkpoint
+
+    return Checkpoint(home.checkpoints, layout.checkpoint_folder(seen.stream_id, seen.deployment_id, query_name))
+
+
+def _events(seen: Observation) -> list[Event]:
+    return [entry.event for entry in seen.events if entry.event is not None]
+
+
+# Queries of an observed deployment that cannot resume in their own checkpoints: a source of them sends rows once.
+
+OneTimeSources = Mapping[str, Mapping[str, str]]
+"""By query, the sources that it cannot resume from: what each is -> why."""
+
+
+def one_time_sources(home: Home, seen: Observation) -> OneTimeSources:
+    """The queries that no attempt of this deployment can start again.
+
+    They have committed an offset that means nothing to the next connection, and a resume never changes a checkpoint.
+    Sources are those of the newest start of each query. A query whose log cannot be read is left out: its driver
+    decides.
+    """
+    from airflow_streamstate.connectors.registry import known_sources, sending_once
+
+    starts: dict[str, QueryStarted] = {}
+    for event in seen.of_kind(QueryStarted, any_attempt=True):  # newest first
+        starts.setdefault(event.query_name, event)
+    found = {}
+    for name, start in sorted(starts.items()):
+        with suppress(StreamStateError):
+            sources = sending_once(start.identities, _lines(home, seen, name), known_sources().connectors)
+            if sources:
+                found[name] = sources
+    return found
+
+
+def _lines(home: Home, seen: Observation, name: str) -> tuple[str, ...]:
+    """The offsets of the last committed batch; none before the first."""
+    checkpoint = checkpoint_of(home, seen, name)
+    batch_id = checkpoint.position().batch_id if checkpoint.exists() else None
+    entry = None if batch_id is None else checkpoint.read_offset(batch_id)
+    return () if entry is None else entry.source_lines
+
+
+def describe_why(found: OneTimeSources) -> str:
+    """Why they cannot resume, as one clause."""
+    return "; ".join(f"query {name} reads {what}: {why}" for name in found for what, why in found[name].items())
+
+
+def consent(found: OneTimeSources) -> str:
+    """The options with which a deploy starts them, with lost input."""
+    return " ".join(f"--accept-lost-input {name}" for name in found)
+
+
+# Queries whose trigger ends each run by itself (``availableNow``, ``once``): each attempt is one run. Pure.
+
+
+def bounded_queries(seen: Observation) -> frozenset[str]:
+    """The queries of this attempt whose last start had such a trigger."""
+    starts = {event.query_name: event for event in reversed(list(seen.of_kind(QueryStarted)))}
+    return frozenset(name for name, start in starts.items() if start.ends_by_itself)
+
+
+def is_between_runs(seen: Observation) -> bool:
+    """Whether the last run of a deployment whose queries all have such a trigger has ended by itself."""
+    names = {event.query_name for event in seen.of_kind(QueryStarted)}
+    return seen.state == "finished" and bool(names) and names == bounded_queries(seen)
+
+
+def ended_runs(seen: Observation) -> frozenset[str]:
+    """The queries of this attempt whose trigger has ended a run of them, without a failure."""
+    beat = seen.heartbeat
+    beats = {} if beat is None or beat.attempt != seen.attempt else beat.queries
+    over = {name for name in bounded_queries(seen) if name in beats and beats[name].run_has_ended}
+    return frozenset(over | repeated_runs(seen))
+
+
+def repeated_runs(seen: Observation) -> frozenset[str]:
+    """Queries with such a trigger that the script has started again in this attempt, after a run that did not fail."""
+    if next(seen.of_kind(Accepted), None) is not None:
+        return frozenset()  # the driver starts a query again, too: after a drain that was called off, or a skip
+    starts = Counter(event.query_name for event in seen.of_kind(QueryStarted))
+    starts.subtract(event.query_name for event in seen.of_kind(QueryFailed))
+    return frozenset(name for name in bounded_queries(seen) if starts[name] > 1)
+
+
+# How far a drain of a deployment has come with each query, by its events alone.
+
+DrainPhase = Literal["accepted", "flushing", "drained", "failed"]
+
+
+def drain_phases(seen: Observation) -> dict[str, DrainPhase]:
+    """Where the last drain of the deployment stands, per query; queries that it does not concern are left out.
+
+    ``accepted``: the query reads nothing new, or ends its batch · ``flushing``: its flush batch was announced ·
+    ``drained``: that batch is committed · ``failed``: the drain failed at this query. A drain that was rejected or
+    called off, or after which a later attempt runs, gives nothing.
+    """
+    status = seen.command_status(_last_drain(seen))
+    if not (status.is_begun or status.is_flushing) or _means_nothing(status, seen):
+        return {}
+    flushes = status.flush_batch_ids or {}
+    phases: dict[str, DrainPhase] = dict.fromkeys(_started_queries(seen, status), "accepted")
+    phases |= dict.fromkeys(flushes, "flushing")
+    phases |= dict.fromkeys(status.failed_queries, "failed")
+    ends = [entry.event for entry in seen.events if isinstance(entry.event, Drained | Stopped | Finished)]
+    for end in ends:
+        for name, position in end.queries.items():
+            # Where the deployment ended says which flushes are committed (Law 13).
+            if name in flushes and position.batch_id == flushes[name]:
+                phases[name] = "drained"
+            elif isinstance(end, Drained):
+                phases.pop(name, None)  # carried on unflushed, or there was nothing to flush
+    return phases
+
+
+def _last_drain(seen: Observation) -> str:
+    """The drain command that was begun last; "" for none."""
+    for event in seen.of_kind(Event, any_attempt=True):
+        if isinstance(event, Draining) or (
+            isinstance(event, Accepted) and event.command.get("kind") == DrainNotification.kind
+        ):
+            return event.command_id
+    return ""
+
+
+def _means_nothing(status: CommandStatus, seen: Observation) -> bool:
+    """Whether the queries run on as if no drain had been asked for, or it failed in an attempt that is over."""
+    end = status.end
+    if isinstance(end, Rejected):
+        return True
+    if not isinstance(end, DrainFailed):
+        return False
+    return end.then == "runs_on" or (seen.drained is None and end.attempt != seen.attempt)
+
+
+def _started_queries(seen: Observation, status: CommandStatus) -> Iterator[str]:
+    """The queries that had started when the drain failed; all where it did not fail."""
+    for entry in seen.events:
+        if entry.event is status.end and isinstance(entry.event, DrainFailed):
+            return
+        if isinstance(entry.event, QueryStarted):
+            yield entry.event.query_name
+
+
+# The refusals of what a silent driver would not obey, each with the way that works. Pure.
+
+AskedVerb = Literal["stop", "drain", "cancel", "snapshot", "deploy", "resume", "upgrade"]
+_WAYS: Mapping[AskedVerb, str] = {
+    "stop": "`streamstate stop {stream} --deadline 60 --on-deadline kill` ends its driver if it does not wake until"
+    " then, and keeps its end",
+    "drain": "`streamstate kill {stream}` ends its driver; then `streamstate drain {stream}` starts one that only"
+    " flushes",
+    "cancel": "`streamstate kill {stream}` ends its driver",
+    "snapshot": "`streamstate kill {stream}` ends its driver; then `streamstate resume {stream}`, and ask again",
+    "deploy": "`streamstate kill {stream}` ends its driver; then deploy again: it continues from the last commit",
+    "resume": "`streamstate kill {stream}` ends its driver; then `streamstate resume {stream}` continues from the last"
+    " commit",
+    "upgrade": "`streamstate kill {stream}` ends its driver; then upgrade: the new version continues from the last"
+    " commit",
+}
+
+
+def silent_error(seen: Observation, verb: AskedVerb) -> ConflictError:
+    """The refusal of this verb for a stream that is ``silent``."""
+    return ConflictError(
+        "the stream is silent: its driver lives, and has given no sign of life, so it would obey nobody",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        attempt=seen.attempt,
+        state=seen.state,
+        silent_for_seconds=round(seen.heartbeat_age_seconds or 0.0, 1),
+        next_step=f"{_WAYS[verb].format(stream=seen.stream_id)}. `streamstate status {seen.stream_id}` shows if it"
+        " wakes.",
+    )
+
+
+# What watchers do about a stream's failures, in words for ``status``, ``list`` and ``home doctor``. Pure.
+
+
+def gave_up_of(seen: Observation) -> str:
+    """Why watchers start no attempt after the failure of this current one; "" where they do, or it has not failed."""
+    record = seen.register.restarts
+    if not seen.is_current or record is None or seen.register.restart_policy.on_failure == "nothing":
+        return ""
+    return record.gave_up if (record.deployment_id, record.attempt) == (seen.deployment_id, seen.attempt) else ""
+
+
+def describe_restarts(seen: Observation) -> str:
+    """The restart policy of a current deployment and what came of it, in one line; "" for ``nothing``."""
+    register = seen.register
+    policy, record = register.restart_policy, register.restarts
+    if policy.on_failure == "nothing" or not seen.is_current:
+        return ""
+    if record is None or (record.deployment_id, record.attempt) != (seen.deployment_id, seen.attempt):
+        return policy.on_failure
+    if gave_up := gave_up_of(seen):
+        return f"given up: {gave_up}"
+    if record.is_told:
+        return f"{policy.on_failure}: told at {format_time(record.recorded_at)}"
+    if record.is_started:
+        count = len(record.ages_seconds)
+        return f"{policy.on_failure}: restarted at {format_time(record.recorded_at)}, {count} of {policy.max_restarts}"
+    due_at = record.recorded_at + timedelta(seconds=record.backoff_seconds or 0.0)
+    return f"{policy.on_failure}: attempt {record.attempt + 1} is due at {format_time(due_at)}"
+
+
+# The bound on the age of a snapshot that a deployment starts from (``--max-snapshot-age``).
+
+
+def refuse_old_end(
+    seen: Observation, kept: SnapshotManifest | None, max_age_seconds: float | None, now: datetime
+) -> None:
+    """Refuse the end of a deployment that is too old to start from; raises IncompatibleUpgradeError.
+
+    ``kept``: the snapshot at that end. Where there is none, or a controller took it (perhaps long after), the last
+    heartbeat counts.
+    """
+    taken_at = kept.taken_at if kept is not None and kept.taken_by == "agent" else seen.silent_since_at
+    refuse_old(taken_at, None if kept is None else kept.snapshot_id, max_age_seconds, now)
+
+
+def refuse_old(taken_at: datetime, snapshot_id: str | None, max_age_seconds: float | None, now: datetime) -> None:
+    """Refuse what was taken before this bound, None for no bound; raises IncompatibleUpgradeError."""
+    age_seconds = (now - taken_at).total_seconds()
+    if max_age_seconds is None or age_seconds <= max_age_seconds:
+        return
+    raise IncompatibleUpgradeError(
+        "the state to start from is older than was allowed",
+        snapshot_id=snapshot_id,
+        taken_at=taken_at,
+        snapshot_age_seconds=round(age_seconds, 1),
+        max_snapshot_age_seconds=max_age_seconds,
+        next_step="Allow more with --max-snapshot-age, if what was missed since may be read now.",
+    )

@@ -1,16 +1,17 @@
-"""What became of an order, and how a deployment ended. Pure.
-
-Each end of an order and of a deployment has an outcome, so that no wait is for what cannot come (Law 6).
-"""
+"""The outcome of an order, how a deployment ended, and its last committed batch."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from airflow_streamstate.controller.observe.observation import Observation, State
-from airflow_streamstate.controller.observe.orders import OutcomeKind
-from airflow_streamstate.controller.observe.views import Outcome
+from airflow_streamstate.controller.home import Home
+from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State, checkpoint_of
+from airflow_streamstate.controller.observe.pending_orders import OutcomeKind
+from airflow_streamstate.controller.observe.views import Outcome, QueryStatus
+from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.commands import (
     CancelRequest,
     DrainNotification,
@@ -18,18 +19,19 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
     DrainFailed,
+    Event,
     Expired,
     Failed,
     Fenced,
     Finished,
     Ignored,
+    QueryStarted,
     Rejected,
+    Skipped,
     SnapshotReady,
     Stopped,
 )
@@ -177,3 +179,40 @@ def _unobeyed(seen: Observation, event: Ignored | Rejected | Expired, number: in
 
 def _end(seen: Observation, outcome: OutcomeKind, state: State, *facts: Any, **more: Any) -> Outcome:
     return Outcome(seen.stream_id, seen.deployment_id, outcome, state, *facts, **more)
+
+
+# The last committed batch of queries whose driver left no last word about them, by their own checkpoints.
+
+
+def with_commits(home: Home, seen: Observation, queries: Mapping[str, QueryStatus]) -> dict[str, QueryStatus]:
+    """The queries with what their logs say, unless the driver lives or has told where it ended.
+
+    A heartbeat may be older than the last commits. A log that cannot be read leaves what the heartbeat said.
+    """
+    found = dict(queries)
+    end = seen.drained or seen.terminal
+    if seen.state in ALIVE or isinstance(end, Drained | Stopped | Finished):
+        return found
+    for name in {*found, *(event.query_name for event in seen.of_kind(QueryStarted))}:
+        with suppress(StreamStateError):
+            committed = checkpoint_of(home, seen, name).commit_ids()
+            if committed:
+                found[name] = _committed(found.get(name), committed[-1])
+    return found
+
+
+def with_newer(queries: Mapping[str, QueryStatus], before: Mapping[str, QueryStatus]) -> dict[str, QueryStatus]:
+    """The queries, with the batches that an earlier look at the logs had found."""
+    found = dict(queries)
+    for name, earlier in before.items():
+        if earlier.batch_id is not None and not earlier.is_active:
+            found[name] = _committed(found.get(name), earlier.batch_id)
+    return found
+
+
+def _committed(known: QueryStatus | None, batch_id: int) -> QueryStatus:
+    if known is None:
+        return QueryStatus(batch_id)
+    if known.batch_id is not None and known.batch_id >= batch_id:
+        return known
+    return dataclasses.replace(known, batch_id=batch_id, committed_at=None, state_rows=None, watermark_at=None)

@@ -7,23 +7,18 @@ from dataclasses import field
 from datetime import datetime
 from typing import ClassVar, Literal
 
-from airflow_streamstate.controller.lineage.repeats import Repeat, describe_repeats
-from airflow_streamstate.controller.observe.caught_up import describe_behind, describe_since_snapshot, seconds_to_zero
-from airflow_streamstate.controller.observe.drain_phase import DrainPhase
-from airflow_streamstate.controller.observe.observation import State
-from airflow_streamstate.controller.observe.orders import OutcomeKind, Verb, fulfils
-from airflow_streamstate.controller.observe.pending_orders import PendingOrder
+from airflow_streamstate.controller.observe.handovers import Repeat, describe_repeats
+from airflow_streamstate.controller.observe.health import describe_behind, describe_since_snapshot, seconds_to_zero
+from airflow_streamstate.controller.observe.observation import DrainPhase, State
+from airflow_streamstate.controller.observe.pending_orders import OutcomeKind, PendingOrder, Verb, fulfils
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import to_json
-from airflow_streamstate.protocol.data_events import Repositioned, Skipped
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Drained
-from airflow_streamstate.protocol.heartbeat import SourceLag
+from airflow_streamstate.protocol.events import Drained, Event, Repositioned, Skipped
+from airflow_streamstate.protocol.forms import View, selected
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.positions import QueryPosition
+from airflow_streamstate.protocol.policies import RetentionPolicy
+from airflow_streamstate.protocol.positions import QueryPosition, SourceLag
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.retention import RetentionPolicy
-from airflow_streamstate.protocol.views import View, selected
 
 
 @dataclass(frozen=True)

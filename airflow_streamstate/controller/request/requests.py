@@ -7,26 +7,23 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from airflow_streamstate.checkpoint.moved_sources import plain_moves
+from airflow_streamstate.checkpoint.file_source import plain_moves
 from airflow_streamstate.controller.request.patch import (
     Patch,
     check_texts,
     following,
+    migration_file,
     patched,
     read_patch,
     whole_version,
 )
-from airflow_streamstate.controller.request.rewrites import migration_file
-from airflow_streamstate.controller.request.script_modules import modules_beside
-from airflow_streamstate.controller.request.script_paths import notes_on_paths
+from airflow_streamstate.controller.request.scripts import modules_beside, notes_on_paths
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
-from airflow_streamstate.protocol.moved_sources import check_moves
+from airflow_streamstate.protocol.manifest import check_moves
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import check_given, terms_of
-from airflow_streamstate.protocol.terms.start import HandoverTerms, StartTerms
-from airflow_streamstate.protocol.terms.stream import StreamTerms
-from airflow_streamstate.protocol.terms.version import Version, digest_of
+from airflow_streamstate.protocol.terms.version import HandoverTerms, StartTerms, StreamTerms, Version, digest_of
 from airflow_streamstate.store.base import Store
 
 

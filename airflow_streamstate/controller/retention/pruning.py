@@ -1,42 +1,83 @@
-"""The verbs of retention: list, prune and pin snapshots, in the home and at its mirrors.
-
-A mirror is the backup of a lost home. A prune there removes only copies that the home itself has replaced by a newer
-snapshot, and keeps the newest copies, at least one.
-"""
+"""Prunes: list, prune and pin snapshots, by callers and by watchers, in the home and at its mirrors."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from threading import Lock
 from typing import ClassVar, Literal
 
-from airflow_streamstate.control.retention import Retention, known_good_of
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.registers import Retention, known_good_of, last_use
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import lineage_of
 from airflow_streamstate.controller.mirrors import Mirrors, no_mirrors
+from airflow_streamstate.controller.observe.lineage import lineage_of
 from airflow_streamstate.controller.observe.views import CommandView
-from airflow_streamstate.controller.retention.deciding import Fate, decide_fates
-from airflow_streamstate.controller.retention.leftovers import Leftover, Leftovers, SameStream
-from airflow_streamstate.controller.retention.needs import Needs, needs_of
-from airflow_streamstate.controller.retention.retiring import Retired, Retiring
+from airflow_streamstate.controller.retention.kept_snapshots import Needs, needs_of
+from airflow_streamstate.controller.retention.retiring import Leftover, Leftovers, Retired, Retiring, SameStream
 from airflow_streamstate.controller.scratch.run import ScratchRuns
-from airflow_streamstate.controller.wait.known_good import has_proven_itself
-from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
+from airflow_streamstate.controller.wait.condition import has_proven_itself
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamNotFoundError, StreamStateError
+from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy, RetentionRegister, SettledCustody
+from airflow_streamstate.protocol.policies import LastPrune, RetentionPolicy, RetentionRegister, SettledCustody
+from airflow_streamstate.protocol.records import DeploymentSpec, StreamRegister
+from airflow_streamstate.protocol.redaction import shortened
 from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
-from airflow_streamstate.protocol.views import View
-from airflow_streamstate.snapshot.deletion import Removed, Remover
-from airflow_streamstate.snapshot.mirror import refuse_left_behind, refuse_same
-from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
-from airflow_streamstate.snapshot.sharing import freed_bytes
+from airflow_streamstate.snapshot.data import freed_bytes
+from airflow_streamstate.snapshot.deletion import Removed, Remover, held_in
+from airflow_streamstate.snapshot.mirror_copies import (
+    close_copies,
+    delete_partial_copies,
+    refuse_left_behind,
+    refuse_same,
+)
 from airflow_streamstate.store.base import Store
-from airflow_streamstate.store.cleanup import clear_left
+from airflow_streamstate.store.transfer import clear_left
+
+# Which snapshots a prune removes: a pure function of the snapshots, the needs of the stream, and the policy.
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Whether a prune removes one snapshot, and each reason in words."""
+
+    goes: bool
+    why: tuple[str, ...]
+
+
+def decide_fates(
+    manifests: Mapping[str, SnapshotManifest],
+    needed: Mapping[str, str],
+    register: RetentionRegister,
+    policy: RetentionPolicy,
+    now: datetime,
+) -> dict[str, Fate]:
+    """The fate of each snapshot of a stream, newest first.
+
+    Args:
+        manifests: the complete snapshots, by id.
+        needed: by id, what the stream needs a snapshot for.
+        register: the pins, leases and snapshots in progress.
+    """
+    held = held_in(register, now)
+    newest_first = sorted(manifests.values(), key=lambda one: one.order, reverse=True)
+    fates = {}
+    for number, manifest in enumerate(newest_first, 1):
+        one = manifest.snapshot_id
+        age_seconds = (now - last_use(manifest, register)).total_seconds()
+        kept = [words[one] for words in (held, needed) if one in words]
+        if number <= policy.kept_count:
+            kept.append(f"one of the newest {policy.kept_count}")
+        if policy.older_than_seconds is not None and age_seconds <= policy.older_than_seconds:
+            kept.append(f"used {age_seconds:,.0f} s ago, which is not longer than {policy.older_than_seconds:,.0f} s")
+        gone = (f"number {number} from the newest, used {age_seconds:,.0f} s ago; nothing needs it",)
+        fates[one] = Fate(not kept, tuple(kept) or gone)
+    return fates
 
 
 class _Decided(View):
@@ -495,3 +536,163 @@ class Retaining:
         if snapshot_id not in retention.read().pins:
             control.need_manifest(snapshot_id)
         retention.unpin(snapshot_id)
+
+
+# Pruning that no caller asks for: watchers prune the streams whose retention is recorded.
+#
+# A look is one read of a stream's retention register, once an hour. A prune follows where a snapshot is new since the
+# last one, and once a day for what has grown old since. All looks and prunes of a watcher come one after the other,
+# with pauses between them, so that a thousand streams cost few calls of the store.
+
+LOOK_SECONDS = 3_600.0
+"""How often a stream is looked at, and pruned at most."""
+WHOLE_SECONDS = 86_400.0
+"""How often it is pruned where no snapshot is new."""
+AWAY_SECONDS = 60.0
+PAUSE_SECONDS = 3.0
+"""After a look."""
+PRUNE_PAUSE_SECONDS = 20.0
+"""After a prune, which costs about 120 calls of the store for a stream with ten snapshots."""
+MOST_AT_ONCE = 20
+"""Prunes of a single pass."""
+_TICK_SECONDS = 0.2
+_MOST_CHARACTERS = 500
+Say = Callable[[str, str, str], None]
+"""Told a stream, ``pruned`` or ``not_pruned``, and one line about it."""
+
+
+def is_due(register: RetentionRegister, policy: RetentionPolicy, now_seconds: float) -> bool:
+    """Whether a prune by the recorded policy may remove anything that the last one left.
+
+    Args:
+        now_seconds: the present, as a POSIX timestamp.
+    """
+    last = register.last_prune
+    if last is None or last.policy != policy:
+        return True
+    since_seconds = abs(now_seconds - last.at.timestamp())  # the clock of another machine may be ahead for long
+    is_new = register.newest_snapshot_id != last.newest_snapshot_id
+    return since_seconds >= (LOOK_SECONDS if is_new else WHOLE_SECONDS)
+
+
+@dataclass
+class _Known:
+    """What is remembered of a stream with a recorded retention; ``due_at`` in monotonic seconds."""
+
+    policy: RetentionPolicy
+    due_at: float
+    said: str = ""
+
+
+class AutomaticPruning:
+    """Prunes the streams of a home whose retention is recorded, and no others.
+
+    ``notice`` and ``forget`` may be called in another thread than the rest.
+    """
+
+    def __init__(self, context: ControllerContext, retaining: Retaining, say: Say) -> None:
+        self._home = context.home
+        self._clock: Clock = context.clock
+        self._retaining = retaining
+        self._say = say
+        self._known: dict[str, _Known] = {}
+        self._lock = Lock()
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether the retention of any stream is recorded."""
+        return bool(self._known)
+
+    def notice(self, stream_id: str, register: StreamRegister) -> None:
+        """Take up what the register of a stream says, which was just read."""
+        policy = None if register.retirement is not None else register.retention
+        with self._lock:
+            known = self._known.get(stream_id)
+            if policy is None:
+                self._known.pop(stream_id, None)
+            elif known is None or known.policy != policy:
+                self._known[stream_id] = _Known(policy, self._clock.monotonic_seconds())
+
+    def forget(self, stream_id: str) -> None:
+        """The stream is gone."""
+        with self._lock:
+            self._known.pop(stream_id, None)
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Prune until ``is_over``, which is asked between two streams."""
+        while not is_over():
+            until = self._clock.monotonic_seconds() + self.step()
+            while not is_over() and (left := until - self._clock.monotonic_seconds()) > 0:
+                self._clock.sleep(min(left, _TICK_SECONDS))
+
+    def once(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Look at each stream at once, and prune some of those that are due; the next call goes on."""
+        left = MOST_AT_ONCE
+        for stream_id in sorted(self._known):
+            if left == 0 or is_over():
+                return
+            left -= self._look(stream_id)
+
+    def step(self) -> float:
+        """Look at the stream that has been due for longest, if any is; how many seconds to pause then."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            due = min(self._known, key=lambda name: self._known[name].due_at, default=None)
+            if due is None or self._known[due].due_at > now:
+                return PAUSE_SECONDS
+        return PRUNE_PAUSE_SECONDS if self._look(due) else PAUSE_SECONDS
+
+    def _look(self, stream_id: str) -> bool:
+        """Look at a stream, and prune it where it is due; whether that cost more than the look."""
+        known = self._known.get(stream_id)
+        if known is None:
+            return False
+        known.due_at = self._clock.monotonic_seconds() + LOOK_SECONDS
+        try:
+            register = Retention(self._home.control(stream_id)).read()
+            if not is_due(register, known.policy, self._clock.now().timestamp()):
+                return False
+            pruned = self._retaining.prune_as_recorded(stream_id)
+        except Exception as error:  # the other streams are pruned on
+            self._failed(stream_id, known, error)
+            return True
+        if pruned is None:
+            self.forget(stream_id)  # until its register says otherwise
+            return False
+        self._tell(stream_id, known, pruned)
+        return True
+
+    def _failed(self, stream_id: str, known: _Known, error: Exception) -> None:
+        if isinstance(error, StreamNotFoundError):
+            self.forget(stream_id)
+            return
+        text = f"it is not pruned, for now: unexpected {type(error).__name__}: {error}"
+        if isinstance(error, StreamStateError):
+            text = f"it is not pruned, for now: {error}"
+            try:
+                self._home.is_there()
+            except StreamStateError:  # the home does not answer, which the watcher says
+                known.due_at = self._clock.monotonic_seconds() + AWAY_SECONDS
+                return
+        self._tell_once(stream_id, known, text)
+
+    def _tell(self, stream_id: str, known: _Known, pruned: Pruned) -> None:
+        removed = [*pruned.removed, *(f"{which} at {one.uri}" for one in pruned.mirrors for which in one.removed)]
+        leftovers = len(pruned.leftovers)
+        found = [
+            *([", ".join(removed)] if removed else []),
+            *([f"{leftovers} leftover{'' if leftovers == 1 else 's'} of deployments"] if leftovers else []),
+        ]
+        if found:
+            self._say(stream_id, "pruned", _line(f"removed: {' and '.join(found)}; it {pruned.policy.words}"))
+        problems = [f"at {one.uri}: {one.problem}" for one in pruned.mirrors if one.problem]
+        self._tell_once(stream_id, known, "; ".join((*pruned.swept.problems, *problems)))
+
+    def _tell_once(self, stream_id: str, known: _Known, text: str) -> None:
+        if text and text != known.said:
+            self._say(stream_id, "not_pruned", _line(text))
+        known.said = text
+
+
+def _line(text: str) -> str:
+    return shortened(text, (), _MOST_CHARACTERS, in_a_line=True)

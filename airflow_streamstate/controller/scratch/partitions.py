@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 
 from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
-from airflow_streamstate.checkpoint.rewriting import refuse_store
+from airflow_streamstate.checkpoint.repair import PARTITIONS
+from airflow_streamstate.checkpoint.seed import refuse_store
 from airflow_streamstate.checkpoint.state_files import state_file_keys
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectMissingError
 from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.positions import QueryBeat
 from airflow_streamstate.protocol.records import StateRewrite
 
 BYTES_PER_PARTITION = 256 * 1024 * 1024

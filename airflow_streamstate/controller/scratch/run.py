@@ -13,11 +13,10 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.drivers.places import ATTEMPT
-from airflow_streamstate.controller.drivers.warm import is_handed_over, is_to_wait
+from airflow_streamstate.controller.drivers.driver_places import ATTEMPT, is_handed_over, is_to_wait
 from airflow_streamstate.controller.request.patch import beside_checkpoints
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
@@ -43,9 +42,9 @@ from airflow_streamstate.protocol.scratch import (
     ScratchVerdict,
 )
 from airflow_streamstate.protocol.terms.version import Version
-from airflow_streamstate.snapshot.placing import known_places
-from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT
-from airflow_streamstate.store.cleanup import delete_below
+from airflow_streamstate.snapshot.location import known_places
+from airflow_streamstate.snapshot.state_tables import PROGRESS, RESULT
+from airflow_streamstate.store.transfer import delete_below
 
 LATE_SECONDS = 15.0
 """A live driver has ended itself this long after its deadline, by its own clock."""

@@ -13,9 +13,9 @@ from typing import Literal
 
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
 from airflow_streamstate.protocol.events import Claimed, Failed, QueryFailed, QueryStarted
+from airflow_streamstate.protocol.policies import BatchFailure, RestartPolicy, Restarts
+from airflow_streamstate.protocol.records import StreamRegister
 from airflow_streamstate.protocol.redaction import redact_text
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.restarts import BatchFailure, RestartPolicy, Restarts
 
 SAME_FAILURES = 3
 """A batch that has failed so often in a row with the same error fails again."""
@@ -147,7 +147,7 @@ class ContinueReturn:
 
 
 @dataclass(frozen=True)
-class TakeOver:
+class TakeOverDriver:
     """Take the next steps of an upgrade that nobody drives any more."""
 
     upgrade_id: str
@@ -160,7 +160,7 @@ class LaunchCurrent:
     text: str
 
 
-Action = Leave | Record | StartNext | EndHung | GoBack | ContinueReturn | TakeOver | LaunchCurrent
+Action = Leave | Record | StartNext | EndHung | GoBack | ContinueReturn | TakeOverDriver | LaunchCurrent
 
 
 def reconcile(desired: Desired, observed: Observed, now: datetime, chance: float) -> Action:
@@ -218,7 +218,7 @@ def _left_alone(desired: Desired, observed: Observed) -> Action | None:
     if observed.own_return:
         return ContinueReturn(observed.own_return)
     if observed.abandoned:
-        return TakeOver(observed.abandoned)
+        return TakeOverDriver(observed.abandoned)
     if observed.owner:
         return Leave("held", observed.owner, HELD_SECONDS)
     if state == "launching" and seen.is_unlaunched:

@@ -1,27 +1,23 @@
-"""Looks at a stream, and does what ``reconcile`` says; every act is one compare-and-swap of the register.
-
-The move to the next attempt and its record are the same write. So a watcher that dies before it has changed nothing,
-one that dies after it has left an attempt that any watcher launches under the same launch key, and of two at once one
-is first (Laws 1 and 2).
-"""
+"""Polls a stream, and does what ``reconcile`` decides; every act is one compare-and-swap of the register."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.command_status import of_kind
-from airflow_streamstate.control.evidence import had_checkpoint
-from airflow_streamstate.control.lease import Unchanged
-from airflow_streamstate.control.objects import Stored
+from airflow_streamstate.control.journal import had_checkpoint
+from airflow_streamstate.control.objects import Stored, Unchanged
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import OWN_REQUEST
+from airflow_streamstate.control.upgrade_journal import OWN_REQUEST
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import refuse_other_intent
 from airflow_streamstate.controller.deploy.attempts import Attempts
-from airflow_streamstate.controller.observe.observation import Observation, pending_drain
-from airflow_streamstate.controller.observe.repeating import checkpoint_of
+from airflow_streamstate.controller.observe.observation import Observation, checkpoint_of, pending_drain
+from airflow_streamstate.controller.stream_guards import BusyError, UpgradeHold, hold_of
 from airflow_streamstate.controller.supervise.reconcile import (
     ENDING_SECONDS,
     Action,
@@ -34,16 +30,13 @@ from airflow_streamstate.controller.supervise.reconcile import (
     Observed,
     Record,
     StartNext,
-    TakeOver,
+    TakeOverDriver,
     after_refusal,
     fresh_record,
     reconcile,
 )
-from airflow_streamstate.controller.supervise.silence_watch import SilenceWatch
-from airflow_streamstate.controller.under_upgrade import BusyError, UpgradeHold, hold_of
-from airflow_streamstate.controller.upgrade.requests import RollbackRequest
-from airflow_streamstate.controller.upgrade.upgrades import Upgrades
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrades import RollbackRequest, Upgrades
 from airflow_streamstate.controller.wait.watching import secrets_seen
 from airflow_streamstate.errors import (
     ConflictError,
@@ -58,11 +51,37 @@ from airflow_streamstate.protocol.commands import BY_THE_DRIVER, StopRequest
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
-from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.restarts import Restarts
-from airflow_streamstate.protocol.terms.upgrade import RollbackTerms
+from airflow_streamstate.protocol.policies import Restarts
+from airflow_streamstate.protocol.records import DeploymentSpec, StreamRegister
+from airflow_streamstate.protocol.terms.order import RollbackTerms
 from airflow_streamstate.snapshot.verify import check_before_start
+
+# For how long one process has seen a driver silent, by nothing but its own clock.
+
+MOST_PAUSE_SECONDS = 60.0
+"""Two looks that are further apart prove nothing of the time between them: the home, or this process, was away."""
+
+
+class SilenceWatch:
+    """What is remembered of one stream."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sign: tuple[str, int, datetime | None] | None = None
+        self._since = self._last = 0.0
+
+    def seconds(self, seen: Observation) -> float:
+        """Take in a look; since when the same attempt was silent at each of them, with the same last heartbeat."""
+        if seen.state != "silent":
+            self._sign = None
+            return 0.0
+        now = self._clock.monotonic_seconds()
+        sign = (seen.deployment_id, seen.attempt, None if seen.heartbeat is None else seen.heartbeat.at)
+        if sign != self._sign or now - self._last > MOST_PAUSE_SECONDS:
+            self._sign, self._since = sign, now
+        self._last = now
+        return now - self._since
+
 
 FAILED = frozenset({"failed", "fenced"})
 _REFUSALS = (InvalidRequestError, DataError, InputLostError)
@@ -70,7 +89,7 @@ _REFUSALS = (InvalidRequestError, DataError, InputLostError)
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """One look at a stream: what was seen, and what is to be done."""
 
     control: StreamControl
@@ -104,7 +123,7 @@ class Supervision:
         host: str,
         signs: Unchanged | None = None,
         silence: SilenceWatch | None = None,
-    ) -> Look:
+    ) -> Inspection:
         """Look at a stream whose register was just read, and decide; writes nothing.
 
         Args:
@@ -137,7 +156,7 @@ class Supervision:
             owner = observed.owner or self._deployer(seen)
             observed = replace(observed, owner=owner, order=self._order(control, seen))
         action = reconcile(Desired.of(seen.register), observed, self._clock.now(), self._clock.jitter())
-        return Look(control, stored, observed, action)
+        return Inspection(control, stored, observed, action)
 
     def _held(self, observed: Observed, hold: UpgradeHold, signs: Unchanged | None) -> Observed:
         """What an upgrade that holds the stream leaves to watchers. While it waits for a person's answer it has touched
@@ -155,7 +174,7 @@ class Supervision:
             return replace(observed, abandoned=hold.upgrade_id)
         return replace(observed, owner=hold.text)
 
-    def act(self, look: Look) -> Leave:
+    def act(self, look: Inspection) -> Leave:
         """Do what the look decided; what is to be said of it, in one line without secrets.
 
         Raises:
@@ -164,7 +183,7 @@ class Supervision:
         left = self._act(look)
         return replace(left, text=look.observed.line(left.text))
 
-    def _act(self, look: Look) -> Leave:
+    def _act(self, look: Inspection) -> Leave:
         action = look.action
         if isinstance(action, Leave):
             return action
@@ -178,7 +197,7 @@ class Supervision:
             return self._go_back(look, action)
         if isinstance(action, ContinueReturn):
             return self._continue_return(look, action.upgrade_id)
-        if isinstance(action, TakeOver):
+        if isinstance(action, TakeOverDriver):
             return self._take_over(look, action.upgrade_id)
         try:
             self._attempts.restart(look.control, look.seen, _hidden(look.observed, action.record))
@@ -188,7 +207,7 @@ class Supervision:
             return Leave("held", error.message, due_seconds=1.0)
         return self._launch(look, look.seen.attempt + 1, action.text)
 
-    def _record(self, look: Look, action: Record) -> Leave:
+    def _record(self, look: Inspection, action: Record) -> Leave:
         record = None if action.record is None else _hidden(look.observed, action.record)
         try:
             self._context.update_register(
@@ -198,7 +217,7 @@ class Supervision:
             return Leave("held", error.message, due_seconds=0.0)
         return Leave(action.sight, action.text, None if record is None else record.backoff_seconds)
 
-    def _end_hung(self, look: Look, action: EndHung) -> Leave:
+    def _end_hung(self, look: Inspection, action: EndHung) -> Leave:
         """End a driver that hangs. Its next attempt follows once its end is proven, as that of any other failure."""
         if action.record is not None:  # first the record: whoever sees its end knows why (Law 1)
             left = self._record(look, Record(action.record, "silent", action.text))
@@ -211,7 +230,7 @@ class Supervision:
         reason = f" ({status.reason})" if status.reason else ""
         return Leave("silent", f"{action.text}; {how}{reason}", ENDING_SECONDS)
 
-    def _refused(self, look: Look, action: StartNext, error: StreamStateError) -> Leave:
+    def _refused(self, look: Inspection, action: StartNext, error: StreamStateError) -> Leave:
         """Record that the next attempt could not be started, which counts as one that failed."""
         seen, is_final = look.seen, isinstance(error, InputLostError)
         failure = replace(
@@ -229,7 +248,7 @@ class Supervision:
             look, Record(found, "gave_up" if found.gave_up else "recorded", found.gave_up or found.reason)
         )
 
-    def _launch(self, look: Look, attempt: int, text: str) -> Leave:
+    def _launch(self, look: Inspection, attempt: int, text: str) -> Leave:
         drivers, seen = self._context.drivers, look.seen
         try:
             drivers.launch(look.control, seen.spec, attempt)
@@ -239,7 +258,7 @@ class Supervision:
             return Leave("recorded", str(error), due_seconds=0.0)
         return Leave("restarting", text, due_seconds=1.0)
 
-    def _go_back(self, look: Look, action: GoBack) -> Leave:
+    def _go_back(self, look: Inspection, action: GoBack) -> Leave:
         """Begin the rollback to the newest good snapshot; the same failure begins the same one (Law 2)."""
         seen, stream_id = look.seen, look.seen.stream_id
         snapshot_id = self._newest_good_snapshot(look.control, seen.spec)
@@ -269,7 +288,7 @@ class Supervision:
             return manifest.snapshot_id
         return None
 
-    def _continue_return(self, look: Look, upgrade_id: str) -> Leave:
+    def _continue_return(self, look: Inspection, upgrade_id: str) -> Leave:
         try:
             view = self._upgrades.advance(look.seen.stream_id, upgrade_id)
         except ConflictError as error:
@@ -278,7 +297,7 @@ class Supervision:
             return self._after_return(look, view)
         return Leave("restarting", f"{upgrade_id}: {view.waits_for}", due_seconds=max(view.pause_seconds, 0.5))
 
-    def _take_over(self, look: Look, upgrade_id: str) -> Leave:
+    def _take_over(self, look: Inspection, upgrade_id: str) -> Leave:
         try:
             view = self._upgrades.take_over(look.seen.stream_id, upgrade_id)
         except ConflictError as error:
@@ -288,16 +307,16 @@ class Supervision:
             return Leave("upgrading", f"{whose}, is over: {view.outcome}: {view.state.text}", due_seconds=0.0)
         return Leave("upgrading", f"{whose}: {view.waits_for}", due_seconds=max(view.pause_seconds, 0.5))
 
-    def _after_return(self, look: Look, view: UpgradeView) -> Leave:
+    def _after_return(self, look: Inspection, view: UpgradeView) -> Leave:
         if view.is_what_was_asked:
             return Leave("restarting", f"{view.upgrade_id}: it went back", due_seconds=0.0)
         stored = look.control.need_register()
         seen = self._context.observer.look(look.control, stored, str(stored.value.deployment_id))
         secrets = (*look.observed.secrets, *secrets_seen(seen.spec, seen.handle))
-        again = Look(look.control, stored, replace(look.observed, seen=seen, secrets=secrets), look.action)
+        again = Inspection(look.control, stored, replace(look.observed, seen=seen, secrets=secrets), look.action)
         return self._give_up(again, f"the rollback {view.upgrade_id} ended as {view.outcome}: {view.state.text}")
 
-    def _give_up(self, look: Look, why: str) -> Leave:
+    def _give_up(self, look: Inspection, why: str) -> Leave:
         record = after_refusal(
             look.seen.register.restarts or fresh_record(look.observed, self._clock.now(), why),
             look.seen.register.restart_policy,

@@ -13,23 +13,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.lease import Unchanged
-from airflow_streamstate.control.objects import Stored
+from airflow_streamstate.control.objects import Stored, Unchanged
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.home import is_stream_id
-from airflow_streamstate.controller.isolation import unexpected
-from airflow_streamstate.controller.retention.automatic import AutomaticPruning
-from airflow_streamstate.controller.retention.pruning import Retaining
+from airflow_streamstate.controller.home import is_stream_id, unexpected
+from airflow_streamstate.controller.retention.pruning import AutomaticPruning, Retaining
 from airflow_streamstate.controller.supervise.reconcile import Leave, Sight, one_line
-from airflow_streamstate.controller.supervise.silence_watch import SilenceWatch
-from airflow_streamstate.controller.supervise.supervision import Look, Supervision
+from airflow_streamstate.controller.supervise.supervision import Inspection, SilenceWatch, Supervision
 from airflow_streamstate.errors import DataError, StillReadingError, StreamStateError
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
 from airflow_streamstate.launch.processes import this_machine
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.views import View
-from airflow_streamstate.store.patience import one_of_many
+from airflow_streamstate.protocol.forms import View
+from airflow_streamstate.protocol.records import StreamRegister
+from airflow_streamstate.store.base import one_of_many
 
 TICK_SECONDS = 0.2
 LIST_SECONDS = 60.0
@@ -269,7 +265,7 @@ class Watcher:
         watched.whole_at = now + (1 - SPREAD) * _whole_seconds(watched)
         return self._supervision.act(look)
 
-    def _looked(self, watched: _Watched, stored: Stored[StreamRegister], waited: float) -> Look:
+    def _looked(self, watched: _Watched, stored: Stored[StreamRegister], waited: float) -> Inspection:
         signs = None if self._trusts_clocks else watched.signs
         return self._supervision.look(
             watched.control,
@@ -280,7 +276,9 @@ class Watcher:
             silence=watched.silence,
         )
 
-    def _seen_to_be_silent(self, watched: _Watched, stored: Stored[StreamRegister], waited: float, look: Look) -> Look:
+    def _seen_to_be_silent(
+        self, watched: _Watched, stored: Stored[StreamRegister], waited: float, look: Inspection
+    ) -> Inspection:
         """For a single pass, which remembers no look: look on for as long as the driver of a stream has to be seen
         silent, where it has been silent for so long by the clocks that it would be ended."""
         settings, policy = look.seen.spec.version.settings, stored.value.restart_policy

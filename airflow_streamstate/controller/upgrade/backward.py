@@ -14,33 +14,35 @@ from dataclasses import replace
 from functools import partial
 
 from airflow_streamstate.control.journal import CommandSlot
-from airflow_streamstate.control.upgrades import UpgradeState
+from airflow_streamstate.control.upgrade_journal import UpgradeState
 from airflow_streamstate.controller.decide import Refused, decide_start
-from airflow_streamstate.controller.deploy.deploying import refuse_sent_once
-from airflow_streamstate.controller.deploy.going_back import UsedError, begun_batches, committed_batches
+from airflow_streamstate.controller.deploy.deployment import refuse_sent_once
+from airflow_streamstate.controller.deploy.start_plan import UsedError, begun_batches, committed_batches
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
-from airflow_streamstate.controller.observe.observation import ENDED, NOT_ENDED, Observation, pending_drain
-from airflow_streamstate.controller.observe.one_time_sources import one_time_sources
-from airflow_streamstate.controller.observe.orders import ORDERS
+from airflow_streamstate.controller.observe.observation import (
+    ENDED,
+    NOT_ENDED,
+    Observation,
+    one_time_sources,
+    pending_drain,
+)
 from airflow_streamstate.controller.observe.outcomes import decide_command_outcome
+from airflow_streamstate.controller.observe.pending_orders import ORDERS
 from airflow_streamstate.controller.request.requests import Return
-from airflow_streamstate.controller.upgrade.deciding import decide_return
-from airflow_streamstate.controller.upgrade.ends import finish
-from airflow_streamstate.controller.upgrade.forward import STAY_SECONDS, WARM_SECONDS, cancelled_before
-from airflow_streamstate.controller.upgrade.tools import (
+from airflow_streamstate.controller.upgrade.decisions import decide_return
+from airflow_streamstate.controller.upgrade.forward import STAY_SECONDS, WARM_SECONDS, cancelled_before, finish
+from airflow_streamstate.controller.upgrade.steps import (
     SILENCE_SECONDS,
     Act,
     Next,
     Tools,
     Wait,
-    describe_error,
-    is_passing,
-)
-from airflow_streamstate.controller.upgrade.undoing import (
     beginning_id,
     beginning_of,
+    describe_error,
     has_only_planned,
     has_run_batches,
+    is_passing,
     why_not_undone,
 )
 from airflow_streamstate.controller.wait.waiting import describe
@@ -54,7 +56,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.protocol.data_events import Undone
+from airflow_streamstate.protocol.events import Undone
 from airflow_streamstate.protocol.ids import attempt_of, return_request_id_for, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.upgrades import (

@@ -1,32 +1,39 @@
-"""Upgrades and rollbacks: begin, advance, observe, approve and cancel them."""
+"""Upgrades and rollbacks: request, start, advance, observe, approve and cancel them."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.control.bell import OF_DRIVER, Bell
-from airflow_streamstate.control.lease import Lease
+from airflow_streamstate.control.objects import OF_DRIVER, Bell, Lease
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import ABANDONED, LEASE_SECONDS, LOST_CLAIM, UpgradeJournal, UpgradeState
+from airflow_streamstate.control.upgrade_journal import (
+    ABANDONED,
+    LEASE_SECONDS,
+    LOST_CLAIM,
+    UpgradeJournal,
+    UpgradeState,
+)
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.idempotency import check_same_request, request_id_or_new
-from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.controller.observe.silence import silent_error
-from airflow_streamstate.controller.observe.snapshot_age import refuse_old
-from airflow_streamstate.controller.under_upgrade import BusyError, refuse_another_upgrade
+from airflow_streamstate.controller.observe.observation import Observation, refuse_old, silent_error
+from airflow_streamstate.controller.request.patch import check_secrets
+from airflow_streamstate.controller.request.requests import Change, as_plain
+from airflow_streamstate.controller.stream_guards import (
+    BusyError,
+    check_same_request,
+    refuse_another_upgrade,
+    request_id_or_new,
+)
 from airflow_streamstate.controller.upgrade.backward import next_backward
-from airflow_streamstate.controller.upgrade.deciding import problem_of_approver
-from airflow_streamstate.controller.upgrade.ends import clear_up
-from airflow_streamstate.controller.upgrade.forward import claim, next_forward
-from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
-from airflow_streamstate.controller.upgrade.tools import Act, Tools, UpgradeVerbs, Wait
-from airflow_streamstate.controller.upgrade.views import Telling, UpgradeView
+from airflow_streamstate.controller.upgrade.decisions import problem_of_approver
+from airflow_streamstate.controller.upgrade.forward import claim, clear_up, next_forward
+from airflow_streamstate.controller.upgrade.steps import Act, Tools, UpgradeVerbs, Wait
+from airflow_streamstate.controller.upgrade.upgrade_views import Telling, UpgradeView
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.errors import (
@@ -41,11 +48,111 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.launch.interface import LaunchHandle
-from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for, upgrade_of_return
+from airflow_streamstate.protocol.codec import fields_json
+from airflow_streamstate.protocol.ids import check_stream_id, return_request_id_for, upgrade_id_for, upgrade_of_return
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
-from airflow_streamstate.protocol.terms.version import Version
+from airflow_streamstate.protocol.redaction import is_reference, split_argument
+from airflow_streamstate.protocol.terms.order import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.version import Version, digest_of
 from airflow_streamstate.protocol.upgrades import AfterStop, Approval, Cancellation, Upgrade, UpgradeLease, UpgradeStep
-from airflow_streamstate.snapshot.leases import SnapshotLease
+from airflow_streamstate.snapshot.deletion import SnapshotLease
+
+# The requests for an upgrade and for a rollback.
+
+
+@dataclass(frozen=True)
+class UpgradeRequest:
+    """A stream is to run another version on its state.
+
+    Attributes:
+        change: what changes; everything else stays as it runs now. Without a change this is a restart. Or all of a
+            version.
+        terms: how the new version takes over.
+
+    Raises:
+        InvalidRequestError: the terms do not fit the change.
+    """
+
+    change: Change
+    terms: UpgradeTerms = field(default_factory=UpgradeTerms)
+
+    def __post_init__(self) -> None:
+        self._check_rewrite()
+        check_undo_command(self.terms.undo_command)
+
+    def _check_rewrite(self) -> None:
+        terms = self.terms
+        if self.change.rewrite is None:
+            return
+        if terms.mode not in ("auto", "restore") or terms.allow_drain:
+            raise InvalidRequestError(
+                "state that is written anew is restored, not drained",
+                mode=terms.mode,
+                allow_drain=terms.allow_drain,
+                next_step="Leave out the mode and allow_drain; or drain, and give the new version its settings (conf).",
+            )
+        if not terms.rehearse:
+            raise InvalidRequestError(
+                "state is written anew only after a rehearsal on a fork of it, and rehearse is off",
+                rehearse=terms.rehearse,
+                next_step="Leave out --no-rehearsal.",
+            )
+
+    @property
+    def stream_id(self) -> str:
+        """The stream."""
+        return self.change.stream_id
+
+    @property
+    def digest(self) -> str:
+        """Over the whole request. Raises InvalidRequestError where a file cannot be read."""
+        return digest_of({"verb": "upgrade", "change": self.change.digest, "terms": fields_json(self.terms)})
+
+
+@dataclass(frozen=True)
+class RollbackRequest:
+    """A stream is to run again what it ran before its current deployment, or before an older snapshot.
+
+    Attributes:
+        terms: how that version takes over.
+
+    Raises:
+        InvalidRequestError: an option is wrong.
+    """
+
+    stream_id: str
+    terms: RollbackTerms = field(default_factory=RollbackTerms)
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        check_stream_id(self.stream_id)
+        check_undo_command(self.terms.undo_command)
+
+    @property
+    def recorded_terms(self) -> RollbackTerms:
+        """The terms as they are recorded: to an older snapshot only an undo leads."""
+        return self.terms if self.terms.snapshot_id is None else replace(self.terms, strategy="undo")
+
+    @property
+    def digest(self) -> str:
+        """Over the whole request."""
+        asked = {"stream_id": self.stream_id, "terms": self.terms, "reason": self.reason}
+        return digest_of({"verb": "rollback", **as_plain(asked)})
+
+
+def check_undo_command(words: Sequence[str]) -> None:
+    """Raises InvalidRequestError where the command seems to hold a secret: it is recorded and run as it is."""
+    try:
+        check_secrets({}, words, {}, may_be_literal=False)
+        is_plain = not any(is_reference(split_argument(word)[1]) for word in words)
+    except InvalidRequestError:
+        is_plain = False
+    if not is_plain:
+        raise InvalidRequestError(
+            "this command seems to hold a secret, or a reference to one, and would be recorded as it is",
+            command=words[0],
+            next_step="Have it read the secret itself, from a file or from a variable of the driver's environment.",
+        )
 
 
 def version_to_return_to(

@@ -13,22 +13,19 @@ from dataclasses import field
 from datetime import datetime, timedelta, timezone
 from typing import ClassVar
 
-from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import FLUSH_WATERMARK_MS, Checkpoint
 from airflow_streamstate.control.objects import Remembered
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.observe.bounded_runs import is_between_runs
-from airflow_streamstate.controller.observe.observation import Observation
+from airflow_streamstate.controller.observe.observation import Observation, is_between_runs
 from airflow_streamstate.controller.wait.condition import WaitCondition, WaitResult
 from airflow_streamstate.errors import ConflictError, DeploymentNotFoundError, InvalidRequestError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time, parse_time
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, Finished, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import TERMINAL_EVENTS, Drained, Event, Finished, QueryStarted, Stopped
+from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.views import View
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_REMEMBERED = 4096

@@ -1,19 +1,35 @@
-"""What is waited for, and the result of one look: the same for the shell, operators, sensors and the trigger."""
+"""What can be waited for, and the result of one poll: the same for shell, operators, sensors and trigger."""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Literal, get_args
 
-from airflow_streamstate.controller.observe.orders import ORDER_FOR, ORDERS, fulfils
+from airflow_streamstate.clock import Clock
+from airflow_streamstate.control.registers import Retention
+from airflow_streamstate.controller.context import ControllerContext
+from airflow_streamstate.controller.observe.health import (
+    QUIET_SECONDS,
+    Healthy,
+    beats_of,
+    decide_health,
+    has_some_left,
+    keeps_level,
+)
+from airflow_streamstate.controller.observe.observation import Observation, gave_up_of
+from airflow_streamstate.controller.observe.pending_orders import ORDER_FOR, ORDERS, fulfils
 from airflow_streamstate.controller.observe.views import CommandView, Outcome, StreamStatus
-from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.errors import ConflictError, StreamStateError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import FieldError, read_fields
-from airflow_streamstate.protocol.data_events import Skipped
+from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
+from airflow_streamstate.protocol.events import Drained, Skipped, Stopped
+from airflow_streamstate.protocol.forms import View, selected
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.views import View, selected
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 
 Wanted = Literal[
     "drained", "cancelled", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed",
@@ -157,3 +173,118 @@ def skip_result(outcome: Outcome) -> dict[str, Any]:
     if not isinstance(skipped, Skipped):
         raise TypeError("the end of a skip has no event Skipped")
     return selected(skipped, "deployment_id query=query_name batch_id moves")
+
+
+# The last known good version: marked by the first controller that sees it healthy.
+
+log = logging.getLogger(__name__)
+
+
+def mark_known_good(context: ControllerContext, stream_id: str, deployment_id: str) -> None:
+    """Record that a version has been healthy. A failed write is only logged: the next prune marks it."""
+    try:
+        Retention(context.home.control(stream_id), context.requested_by).mark_good(deployment_id)
+    except StreamStateError as error:
+        log.info("%s %s is healthy, and is not marked as known good: %s", stream_id, deployment_id, error)
+
+
+def has_proven_itself(context: ControllerContext, seen: Observation) -> bool:
+    """Whether a deployment is healthy by an upgrade's defaults, without waiting for anything."""
+    # A deployment that still catches up is not known good yet. One whose input never pauses always has some left: it is
+    # known good where that is no more than a batch or two. A source that cannot tell its lag does not count against it:
+    # otherwise a stream of such sources would keep everything.
+    is_over = seen.has_come_to_its_end
+    if not is_over and any(has_some_left(query) and not keeps_level(query) for query in beats_of(seen).values()):
+        return False
+    snapshot_id = seen.spec.start.snapshot_id
+    control = context.home.control(seen.stream_id)
+    handover = None if snapshot_id is None else control.readable_manifest(snapshot_id)
+    return isinstance(decide_health(seen, handover, UpgradeTerms(), None, QUIET_SECONDS), Healthy)
+
+
+# The wait for the end of a run: only a stream that has read all there was has come to it.
+#
+# A run that somebody stopped, drained, killed or replaced has read a part of its input. The wait then ends with an
+# error, or follows the stream, by ``WaitCondition.if_stopped``; docs/how-to/deploy.md has the table.
+
+
+def ended_by_somebody(seen: Observation, end: Outcome) -> str:
+    """Who or what ended a run before its input did, in words; "" for a run that failed, or came to its end."""
+    if end.is_of_itself:
+        return ""
+    terminal = seen.drained or seen.terminal
+    if isinstance(terminal, Drained):
+        return f"was drained{_by(seen, DrainNotification.kind)}"
+    if seen.was_ended_by_machine:
+        return "was stopped, since its machine asked the driver to end"
+    if isinstance(terminal, Stopped):
+        return f"was stopped{_by(seen, StopRequest.kind)}"
+    if end.outcome == "fenced" or not seen.is_current:
+        return f"was replaced by {seen.register.deployment_id or 'no deployment'}"
+    record = seen.register.restarts
+    is_of_this = record is not None and (record.deployment_id, record.attempt) == (seen.deployment_id, seen.attempt)
+    return f"was {record.reason}" if record is not None and is_of_this and record.is_of_somebody else ""
+
+
+def may_be_continued(seen: Observation, end: Outcome) -> bool:
+    """Whether a run that ended before its input may go on: somebody ended it, or watchers restart it."""
+    if seen.register.retirement is not None:
+        return False
+    is_restarted = seen.register.restart_policy.on_failure == "restart" and not gave_up_of(seen)
+    return bool(ended_by_somebody(seen, end)) or (end.state == "failed" and is_restarted)
+
+
+def error_of_other_end(seen: Observation, end: Outcome, how: str) -> StreamStateError:
+    """The error of a run that somebody ended; ``how``: ``ended_by_somebody``."""
+    verb = "deploy" if seen.drained is not None else "resume"
+    is_replaced = not seen.is_current
+    next_step = (
+        f"`streamstate status {seen.stream_id}` shows what runs now; if_stopped='wait' waits for the end of that."
+        if is_replaced
+        else f"`streamstate {verb} {seen.stream_id}` continues it; if_stopped='wait' waits for that."
+    )
+    reason = reason_of_end(seen)
+    return ConflictError(
+        f"the run {how} before it had come to its end, so a part of its input may be unread",
+        stream_id=seen.stream_id,
+        deployment_id=seen.deployment_id,
+        attempt=seen.attempt,
+        state=end.state,
+        **({"reason": reason} if reason else {}),
+        snapshot_id=end.snapshot_id,
+        next_step=next_step,
+    )
+
+
+def _by(seen: Observation, kind: str) -> str:
+    order = seen.accepted(kind)
+    by = "" if order is None else str(order.command.get("requested_by") or "")
+    return f" by {by}" if by else ""
+
+
+def reason_of_end(seen: Observation) -> str:
+    """What the order that ended the run gave as its reason; "" for none."""
+    order = seen.accepted(DrainNotification.kind if seen.drained is not None else StopRequest.kind)
+    return "" if order is None else str(order.command.get("reason") or "")
+
+
+# Progress of a wait for a log: a line for each change, not for each look.
+
+_AGES = re.compile(r"\d+(\.\d+)? s( ago)?")
+_COUNTS = re.compile(r"[\d,]+ of ")
+_SECONDS_BETWEEN_COUNTS = 5.0
+
+
+def only_news(tell: Callable[[str], None], clock: Clock) -> Callable[[str], None]:
+    """Tells a text unless it is the last one with other ages; one with only other counts at most every 5 seconds."""
+    last, told_at_seconds = "", 0.0
+
+    def report(text: str) -> None:
+        nonlocal last, told_at_seconds
+        news = _AGES.sub("", text)  # a growing age is no news
+        uncounted = _COUNTS.sub("", news) != _COUNTS.sub("", last)
+        if uncounted or (news != last and clock.monotonic_seconds() - told_at_seconds >= _SECONDS_BETWEEN_COUNTS):
+            tell(text)
+            last, told_at_seconds = news, clock.monotonic_seconds()
+
+    return report

@@ -13,34 +13,39 @@ from urllib.parse import urlsplit
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
-from airflow_streamstate.controller.drivers.secrets import has_references
-from airflow_streamstate.controller.lineage.repeats import moves_in
-from airflow_streamstate.controller.observe.caught_up import query_caught_up
-from airflow_streamstate.controller.observe.committed import with_commits, with_newer
-from airflow_streamstate.controller.observe.drain_phase import drain_phases
-from airflow_streamstate.controller.observe.observation import ALIVE, Observation, State, pending_drain
-from airflow_streamstate.controller.observe.one_time_sources import (
+from airflow_streamstate.controller.drivers.secret_lookup import has_references
+from airflow_streamstate.controller.observe.handovers import moves_in
+from airflow_streamstate.controller.observe.health import query_caught_up
+from airflow_streamstate.controller.observe.observation import (
+    ALIVE,
+    Observation,
     OneTimeSources,
+    State,
     consent,
+    describe_foreseen,
+    describe_restarts,
     describe_why,
+    drain_phases,
     one_time_sources,
+    pending_drain,
+    repeated,
 )
 from airflow_streamstate.controller.observe.outcomes import (
     decide_command_outcome,
     decide_drain_outcome,
     decide_end,
+    with_commits,
+    with_newer,
 )
 from airflow_streamstate.controller.observe.pending_orders import pending_orders
-from airflow_streamstate.controller.observe.repeating import describe_foreseen, repeated
-from airflow_streamstate.controller.observe.restarting import describe_restarts
 from airflow_streamstate.controller.observe.views import (
     Outcome,
     QueryStatus,
     SnapshotFacts,
     StreamStatus,
 )
-from airflow_streamstate.controller.under_upgrade import UpgradeHold, hold_of
-from airflow_streamstate.controller.wait.own_end import reason_of_end
+from airflow_streamstate.controller.stream_guards import UpgradeHold, hold_of
+from airflow_streamstate.controller.wait.condition import reason_of_end
 from airflow_streamstate.errors import (
     DataError,
     DeploymentFailedError,
@@ -48,14 +53,14 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UntrustedRecordError,
 )
-from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import DRIVER_CONFIG, LOCAL, LaunchHandle, describe_place
+from airflow_streamstate.launch.local import handed_over_secrets
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Claimed,
     Drained,
     DrainFailed,
+    Event,
     Failed,
     Finished,
     QueryStarted,
@@ -63,9 +68,8 @@ from airflow_streamstate.protocol.events import (
     Started,
     Stopped,
 )
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.ids import upgrade_of_return
-from airflow_streamstate.protocol.positions import QueryPosition
+from airflow_streamstate.protocol.positions import Heartbeat, QueryBeat, QueryPosition
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.redaction import redact_text, secrets_of
 

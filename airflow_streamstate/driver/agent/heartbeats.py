@@ -8,16 +8,47 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from airflow_streamstate.driver.agent.changed_files import ChangedFiles
 from airflow_streamstate.driver.agent.lag import TREND_BATCHES, LagLook
+from airflow_streamstate.driver.attempt.answers import Audit, tell_skipped
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.auditing import Audit, tell_skipped
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import QueryProgress
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.protocol.downtimes import FirstBatch
 from airflow_streamstate.protocol.events import Draining, QueryStarted
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+from airflow_streamstate.protocol.positions import FirstBatch, Heartbeat, QueryBeat
+from airflow_streamstate.protocol.script_reads import MOST_TOLD, changed_words
+
+# Files that the script read before its queries started, and that have other content by now: the next start reads
+# them.
+#
+# Looked at in a thread of its own, since a share that does not answer must not hold up the heartbeat.
+
+
+class ChangedFiles:
+    """The changed files of an attempt, as of the last look."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._began_at = attempt.clock.now()
+        self._is_looking = False
+        self._told: tuple[str, ...] = ()
+
+    def told(self) -> tuple[str, ...]:
+        """A sentence for each; begins the next look. Raises nothing."""
+        if self._attempt.opened.has_begun and not self._is_looking:
+            self._is_looking = True
+            self._attempt.in_background(self._look)
+        return self._told
+
+    def _look(self) -> None:
+        attempt = self._attempt
+        try:
+            found, now = attempt.opened.changed_files(), attempt.clock.now()
+            since = f"attempt {attempt.number}"
+            texts = [changed_words(file, since, self._began_at, now) for file in found[:MOST_TOLD]]
+            self._told = tuple(attempt.reporter.redacted(f"{text}; the next start reads it") for text in texts)
+        finally:
+            self._is_looking = False
 
 
 class HeartbeatPace:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow_streamstate.checkpoint.file_source import files_taken, parse_file_source_offset
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.measuring import between
+from airflow_streamstate.connectors.registry import between
 from airflow_streamstate.connectors.source import (
     NO_OFFSET,
     AgingSource,
+    GroupedSource,
     Lag,
     ListedSource,
     OpenSource,
@@ -23,11 +24,10 @@ from airflow_streamstate.connectors.source import (
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import QueryProgress
-from airflow_streamstate.driver.attempt.source_book import KnownSource, SourceBook
-from airflow_streamstate.driver.start.offset_override import begins_elsewhere
+from airflow_streamstate.driver.attempt.query_sources import KnownSource, SourceBook
+from airflow_streamstate.driver.start.query_seed import begins_elsewhere
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
-from airflow_streamstate.protocol.positions import QueryPosition
+from airflow_streamstate.protocol.positions import LagTrend, QueryPosition, SourceLag
 
 OUTSTANDING: tuple[tuple[str, Unit], ...] = (("numFilesOutstanding", "files"), ("numBytesOutstanding", "bytes"))
 """Metrics of a source that tell its lag, the first one counts (Databricks' sources have them)."""
@@ -168,7 +168,7 @@ class Behind:
 
 
 @dataclass(frozen=True)
-class Look:
+class LagPoll:
     """The answer of one source after one batch.
 
     Attributes:
@@ -194,9 +194,9 @@ class Trend:
     """
 
     def __init__(self) -> None:
-        self._looks: deque[Look] = deque(maxlen=TREND_BATCHES)
+        self._looks: deque[LagPoll] = deque(maxlen=TREND_BATCHES)
 
-    def take(self, look: Look) -> None:
+    def take(self, look: LagPoll) -> None:
         """Take in a look, the first of its batch."""
         if not self._looks or look.batch_id > self._looks[-1].batch_id:
             self._looks.append(look)
@@ -256,7 +256,7 @@ class Trend:
         """The number of the last look after an idle trigger that another look follows; else 0."""
         return next((number for number in range(len(self._looks) - 2, 0, -1) if self._was_idle(number)), 0)
 
-    def _halves(self) -> tuple[Look, Look]:
+    def _halves(self) -> tuple[LagPoll, LagPoll]:
         """The least of the older half of the window, and the newest least of its newer half."""
         looks = list(self._looks)
         middle = len(looks) // 2
@@ -334,7 +334,7 @@ class LagLook:
         trends = [self._trends.setdefault((query.name, number), Trend()) for number in range(len(lags))]
         for trend, offset, lag in zip(trends, offsets, lags, strict=True):
             if lag.behind is not None and progress is not None:
-                trend.take(Look(batch_id, progress.committed_at, offset, now, lag.behind, idle_triggers))
+                trend.take(LagPoll(batch_id, progress.committed_at, offset, now, lag.behind, idle_triggers))
         begun_at = [trend.first_offset or offset for trend, offset in zip(trends, offsets, strict=True)]
         read = self._measures.between(query.name, query.checkpoint, begun_at, offsets)
         told = []
@@ -398,3 +398,65 @@ def committed_offsets(
         if entry is not None:
             return batch_id, entry.source_lines, ()
     return None, (), ()
+
+
+# Offsets of committed batches, told to a consumer group of the source's own system: for its tools, never read back.
+
+LOOK_SECONDS = 1.0
+"""How often the agent looks for a batch that was committed since."""
+AFTER_FAILURE_SECONDS = 10.0
+
+
+class GroupCommits:
+    """Commits to ``commit_offsets_to_group`` after each batch, in the background; a failure is noted once."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._group = attempt.spec.version.settings.commit_offsets_to_group
+        self._told: dict[str, int] = {}
+        self._busy: set[str] = set()
+        self._quiet_until_seconds = 0.0
+
+    def commit_new(self) -> None:
+        """Commit the offsets of each query that has committed a batch since the last time."""
+        now = self._attempt.clock.monotonic_seconds()
+        if not self._group or now < self._quiet_until_seconds:
+            return
+        self._quiet_until_seconds = now + LOOK_SECONDS
+        for query in self._attempt.queries.all():
+            if query.name in self._busy or not query.is_active():
+                continue
+            progress = query.last_progress()
+            if progress is not None and progress.batch_id != self._told.get(query.name):
+                self._busy.add(query.name)
+                self._attempt.in_background(self._committer(query, progress), gives_way=False)
+
+    def _committer(self, query: LogicalQuery, progress: QueryProgress) -> Callable[[], None]:
+        def commit() -> None:
+            try:
+                _, offsets, _ = committed_offsets(query, progress)
+                sources = self._attempt.sources.sources(query.name)
+                numbers = range(min(len(offsets), len(sources)))
+                told = [self._commit(query.name, number, offsets[number]) for number in numbers]
+                if all(told):
+                    self._told[query.name] = progress.batch_id
+                else:
+                    self._quiet_until_seconds = self._attempt.clock.monotonic_seconds() + AFTER_FAILURE_SECONDS
+            except StreamStateError:
+                pass  # Spark's JVM is ending
+            finally:
+                self._busy.discard(query.name)
+
+        return commit
+
+    def _commit(self, query_name: str, number: int, offset: str) -> bool:
+        """Whether the group has the offset now, or there is nothing to tell."""
+        if offset == NO_OFFSET or not self._attempt.sources.sources(query_name)[number].is_known:
+            return True
+
+        def commit(opened: OpenSource) -> bool:
+            if isinstance(opened, GroupedSource):
+                opened.commit_to_group(self._group, offset)
+            return True
+
+        return self._attempt.sources.ask(query_name, number, "to keep offsets of a consumer group", commit) is True

@@ -1,35 +1,108 @@
-"""The state of one attempt that the driver's parts share: stores, clock, latch, queries. Each mutable part has one
-owner."""
+"""The state of one attempt that the driver's parts share: stores, clock, latch, queries."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
-from airflow_streamstate.checkpoint.entries import BarrierKind, BarrierMark
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import BarrierKind, BarrierMark, Checkpoint
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.command_status import NEVER_SEEN, CommandStatus, fold
 from airflow_streamstate.control.journal import CommandSlot
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.attempt.background import InBackground, in_daemon_thread
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
-from airflow_streamstate.driver.attempt.fence import Fence
-from airflow_streamstate.driver.attempt.latch import Latch
+from airflow_streamstate.driver.attempt.latch import Fence, Latch
 from airflow_streamstate.driver.attempt.logical_query import AttemptQueries
-from airflow_streamstate.driver.attempt.reading import OF_THIS_SCRIPT
-from airflow_streamstate.driver.attempt.reporting import Reporter, Say, say_to_driver_log
-from airflow_streamstate.driver.attempt.source_book import SourceBook
-from airflow_streamstate.driver.attempt.start_snapshot import StartSnapshot
+from airflow_streamstate.driver.attempt.query_sources import SourceBook
+from airflow_streamstate.driver.attempt.read_recorder import OF_THIS_SCRIPT
+from airflow_streamstate.driver.attempt.reports import Reporter, Say, say_to_driver_log
+from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import TERMINAL_EVENTS
 from airflow_streamstate.protocol.ids import SnapshotKind, snapshot_id_for
-from airflow_streamstate.protocol.records import DeploymentSpec
+from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.records import AttemptMode, DeploymentSpec
 from airflow_streamstate.protocol.redaction import secrets_of
-from airflow_streamstate.protocol.register import AttemptMode
-from airflow_streamstate.snapshot.placing import OpenPlace, SnapshotPlaces
+from airflow_streamstate.snapshot.location import OpenPlace, SnapshotPlaces
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
+
+# Work in background threads.
+
+LOWEST_PRIORITY = 19
+
+
+class InBackground(Protocol):
+    """Runs work in the background and returns at once."""
+
+    def __call__(self, work: Callable[[], None], *, gives_way: bool = True) -> None: ...
+
+
+def in_daemon_thread(work: Callable[[], None], *, gives_way: bool = True) -> None:
+    """Run ``work`` in a daemon thread, at the lowest priority if it ``gives_way``.
+
+    Work that another thread waits for must not give way: under full load such a thread hardly runs, and may hold the
+    interpreter's lock meanwhile.
+    """
+
+    def run() -> None:
+        if gives_way:
+            with suppress(OSError):
+                # Linux gives each thread a priority, under its native id.
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+        work()
+
+    threading.Thread(target=run, name="streamstate-background", daemon=True).start()
+
+
+# The snapshot that a deployment starts from, as its driver sees it.
+
+
+class StartSnapshot:
+    """Reads the manifest once, at first use; ``snapshot_id`` is None for a fresh deployment."""
+
+    def __init__(self, control: StreamControl, snapshot_id: str | None, reporter: Reporter) -> None:
+        self._control = control
+        self._snapshot_id = snapshot_id
+        self._reporter = reporter
+        self._manifest: SnapshotManifest | None = None
+        self._is_gone = False
+        self.is_damaged = False
+
+    def manifest(self) -> SnapshotManifest | None:
+        """The manifest; None for a fresh deployment, and where the snapshot is gone or damaged.
+
+        A query with a checkpoint of its own does not need it (Law 7); everything else calls ``need``.
+        """
+        if self._snapshot_id is None or self._manifest is not None or self._is_gone:
+            return self._manifest
+        try:
+            self._manifest = self._control.manifest(self._snapshot_id)
+        except DataError as error:
+            self.is_damaged = True
+            self._reporter.say(f"the snapshot that this deployment started from cannot be read: {error}")
+        self._is_gone = self._manifest is None
+        return self._manifest
+
+    def is_lost(self) -> bool:
+        """Whether the start snapshot is gone or damaged."""
+        return self._snapshot_id is not None and self.manifest() is None
+
+    def need(self) -> SnapshotManifest | None:
+        """The manifest; None for a fresh deployment.
+
+        Raises:
+            SnapshotNotFoundError: it is gone, and the driver builds nothing in its place (Law 5).
+            DataError: it is damaged.
+        """
+        manifest = self.manifest()
+        if manifest is None and self._snapshot_id is not None:
+            return self._control.need_manifest(self._snapshot_id)
+        return manifest
 
 
 @dataclass

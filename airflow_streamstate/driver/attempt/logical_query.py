@@ -10,14 +10,13 @@ import threading
 from typing import Protocol
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
+from airflow_streamstate.checkpoint.repair import PARTITIONS
 from airflow_streamstate.clock import Clock
-from airflow_streamstate.driver.attempt.fence import Fence
-from airflow_streamstate.driver.attempt.latch import Latch
+from airflow_streamstate.driver.attempt.latch import Fence, Latch
 from airflow_streamstate.driver.attempt.ports import QueryProgress, QueryRun, SkippedBySink, StartableQuery
-from airflow_streamstate.driver.attempt.reporting import Reporter
+from airflow_streamstate.driver.attempt.reports import Reporter
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.protocol.downtimes import QueryEnd
+from airflow_streamstate.protocol.positions import QueryEnd
 from airflow_streamstate.protocol.records import DeploymentSpec
 
 WAIT_SLICE_SECONDS = 0.5

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
-from airflow_streamstate.checkpoint.rewriting import StateIds
-from airflow_streamstate.connectors.sink import HeldBatches, Sink
+from airflow_streamstate.checkpoint.seed import StateIds
+from airflow_streamstate.connectors.sink import FoundUndo, HeldBatches, Sink, UndoMeans, UndoOrder
 from airflow_streamstate.connectors.source import Source, SparkDoor
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
-from airflow_streamstate.protocol.data_events import RepeatMeans
+from airflow_streamstate.protocol.events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from airflow_streamstate.protocol.scratch import RewrittenTable, RowComparison
 

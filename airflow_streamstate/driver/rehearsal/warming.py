@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.attempt.reporting import MAX_REASON_CHARACTERS
-from airflow_streamstate.driver.rehearsal.batches_again import RanAgain, run_batches_again
-from airflow_streamstate.driver.start.plans import plan_of
+from airflow_streamstate.driver.attempt.reports import MAX_REASON_CHARACTERS
+from airflow_streamstate.driver.rehearsal.committed_batches import RanAgain, run_batches_again
+from airflow_streamstate.driver.start.recorded_plans import plan_of
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.scratch import ScratchRun

@@ -1,10 +1,14 @@
-"""Stop (1a.4): the batches in flight commit, every query ends between two batches, and a snapshot keeps the state."""
+"""Stop (1a.4): the batches in flight commit, every query ends between two batches, and a snapshot is taken."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+import traceback
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from airflow_streamstate.checkpoint.barrier import (
@@ -18,28 +22,98 @@ from airflow_streamstate.checkpoint.barrier import (
 )
 from airflow_streamstate.checkpoint.log import Position
 from airflow_streamstate.control.command_status import pending_drain
-from airflow_streamstate.driver.attempt.answering import accept, clean_up
+from airflow_streamstate.control.objects import ASKED_TO_END
+from airflow_streamstate.driver.attempt.answers import (
+    accept,
+    audit_at_end,
+    clean_up,
+    failed_queries,
+    tell_failed_queries,
+)
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.auditing import audit_at_end
-from airflow_streamstate.driver.attempt.latch import Order
-from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
-from airflow_streamstate.driver.attempt.lost_checkpoint import need_checkpoint
-from airflow_streamstate.driver.attempt.ports import QueryRun
-from airflow_streamstate.driver.attempt.query_failures import failed_queries, tell_failed_queries
-from airflow_streamstate.driver.attempt.reporting import PASSING
-from airflow_streamstate.driver.attempt.snapshotting import (
+from airflow_streamstate.driver.attempt.attempt_snapshots import (
+    need_checkpoint,
     need_current,
     positions_in,
     retry_until_fenced,
     take_final_snapshot,
 )
-from airflow_streamstate.driver.shutdown.begun_flushes import refuse_pending_flush
-from airflow_streamstate.driver.shutdown.calling import call_functions
-from airflow_streamstate.driver.start.building import has_positions
+from airflow_streamstate.driver.attempt.callbacks import Callback, JobEnd
+from airflow_streamstate.driver.attempt.latch import Order
+from airflow_streamstate.driver.attempt.logical_query import POLL_SECONDS, LogicalQuery
+from airflow_streamstate.driver.attempt.ports import QueryRun
+from airflow_streamstate.driver.attempt.reports import PASSING
+from airflow_streamstate.driver.shutdown.flush import refuse_pending_flush
+from airflow_streamstate.driver.start.checkpoints import has_positions
+from airflow_streamstate.driver.start.query_start import Runs
 from airflow_streamstate.errors import DataError, FencedError, OutcomeUnknownError, StreamStateError, UnavailableError
-from airflow_streamstate.protocol.downtimes import QueryEnd
-from airflow_streamstate.protocol.events import Failed, Noted, Stopped
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
+from airflow_streamstate.protocol.commands import BY_THE_DRIVER, StopRequest
+from airflow_streamstate.protocol.events import Failed, FunctionCalled, Noted, Occasion, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.positions import QueryEnd
+
+# Calls the functions that the script registered for the job's end.
+
+MAX_ERROR_CHARACTERS = 1_000
+
+
+def call_functions(
+    attempt: Attempt, occasion: Occasion, manifest: SnapshotManifest, *, within_seconds: float | None = None
+) -> dict[str, str]:
+    """Call the script's functions for this occasion, each once per end over all attempts; returns the errors by name.
+
+    ``manifest`` is the snapshot at this end; ``within_seconds`` limits each call, beside its own limit.
+    """
+    positions = {name: query.position for name, query in manifest.queries.items()}
+    end = JobEnd(occasion, attempt.stream_id, attempt.deployment_id, manifest.snapshot_id, positions)
+    done = {
+        event.name
+        for event in attempt.reporter.events
+        if isinstance(event, FunctionCalled)
+        and not event.error
+        and event.occasion == occasion
+        # A deployment is drained once, whichever snapshot records it.
+        and (occasion == "drain" or event.snapshot_id == manifest.snapshot_id)
+    }
+    failures: dict[str, str] = {}
+    for callback in attempt.callbacks.named[occasion]:
+        if callback.name in done:
+            continue
+        attempt.reporter.say(f"the driver calls {callback.name} for the job's {occasion}")
+        limit = callback.within_seconds if within_seconds is None else min(callback.within_seconds, within_seconds)
+        error = attempt.reporter.shortened(_called(attempt, callback, end, limit), MAX_ERROR_CHARACTERS)
+        attempt.reporter.write(
+            FunctionCalled, name=callback.name, occasion=occasion, snapshot_id=manifest.snapshot_id, error=error
+        )
+        if error:
+            failures[callback.name] = error
+    return failures
+
+
+def _called(attempt: Attempt, callback: Callback, end: JobEnd, within_seconds: float) -> str:
+    """Its error; "" where it succeeded."""
+    found: list[str] = []
+    is_over = threading.Event()
+
+    def call() -> None:
+        try:
+            callback.function(end)
+        except (Exception, SystemExit) as error:
+            attempt.reporter.say(traceback.format_exc())
+            found.append("".join(traceback.format_exception_only(error)).strip())
+        finally:
+            is_over.set()
+
+    attempt.in_background(call, gives_way=False)
+    until = attempt.clock.monotonic_seconds() + within_seconds
+    while not is_over.is_set():
+        attempt.fence.check()
+        if attempt.clock.monotonic_seconds() >= until:
+            return f"it did not return within {within_seconds:g} s"
+        attempt.clock.sleep(POLL_SECONDS)
+    return found[0] if found else ""
+
 
 PROGRESS_LINE_SECONDS = 10.0
 
@@ -363,3 +437,116 @@ def end_failed(attempt: Attempt, failures: dict[str, str]) -> None:
     for name, failure in failures.items():
         attempt.queries[name].fail(failure, attempt.queries[name].run)
     tell_failed_queries(attempt, is_last_look=True)
+
+
+# A shutdown that is called off: the queries run on in the same driver.
+#
+# A query that is still in its batch loses the barrier and notices nothing. A query that has ended at its barrier is
+# started again there, as a resume would start it.
+
+
+def carry_on(attempt: Attempt, endings: Iterable[Ending] = (), command_id: str = "") -> None:
+    """Take the barriers back, start the queries that ended at one, and open the latch.
+
+    The logs hold no drain entry; ``endings`` were on their way to their barriers.
+    """
+    known = {ending.query.name: ending for ending in endings}
+    live = []
+    for query in running_queries(attempt):
+        if query.runs_once and query.run is not None:
+            wait_until_ended(attempt, query.run)  # a planned batch, which belongs to the query
+        else:
+            live.append(known.get(query.name) or Ending(attempt, query, command_id))
+    while live:
+        attempt.fence.check()
+        live = [ending for ending in live if _is_undecided(attempt, ending)]
+        if live:
+            attempt.clock.sleep(POLL_SECONDS)
+    with attempt.latch.held():
+        runs = Runs(attempt)
+        for query in attempt.queries.all():
+            if query.is_over:
+                continue
+            if query.has_ended_itself:
+                _end(query)
+            elif query.has_stopped_running():
+                _begin_again(attempt, runs, query)
+        attempt.latch.reopen()
+    tell_failed_queries(attempt)
+
+
+def _is_undecided(attempt: Attempt, ending: Ending) -> bool:
+    try:
+        return ending.goes_on() is None
+    except (UnavailableError, OutcomeUnknownError) as error:
+        attempt.reporter.outage(f"barrier of {ending.query.name}", error)
+        return True
+
+
+def _end(query: LogicalQuery) -> None:
+    """End a query that the script stopped, or that came to its own end, during the shutdown."""
+    if query.run is not None and not query.run.has_ended():
+        query.run.stop()
+    query.end()
+
+
+def _begin_again(attempt: Attempt, runs: Runs, query: LogicalQuery) -> None:
+    """Start a query again; an error is the query's failure, as at any other start."""
+    run = query.run
+    failure = run.failure() if run is not None else None
+    try:
+        if failure is not None and position_of(attempt, query).planned is not None:
+            query.fail(failure, run)  # its batch failed, not its claim (Law 13)
+            return
+        retry_until_fenced(attempt, "the start of a query", lambda: runs.begin(query))
+    except FencedError:
+        raise
+    except Exception as error:
+        attempt.reporter.say(traceback.format_exc())
+        query.fail(f"{type(error).__name__}: {error}")
+
+
+# A driver whose machine asks it to end (a node that is drained, an eviction) orders its own stop, by a command.
+#
+# The signal itself would end Spark's JVM in the middle of a batch. So what leads the driver's processes catches it,
+# and makes the file ``ASKED_TO_END``.
+
+REASON = "its machine asks the driver to end"
+_NAMESPACE = uuid.UUID("0f6ff0bb-8f0c-5d0a-9a57-3f0d2f5a1c7e")
+
+
+class MachineStop:
+    """Looks whether the machine asks the driver to end, and then writes the request, once an attempt.
+
+    Args:
+        folder: of the launch; "" for a driver that nothing leads.
+    """
+
+    def __init__(self, attempt: Attempt, folder: str) -> None:
+        self._attempt = attempt
+        self._file = Path(folder) / ASKED_TO_END if folder else None
+        self._is_ordered = False
+
+    def order_if_asked(self) -> None:
+        """Order the stop if it is due.
+
+        Raises:
+            UnavailableError, OutcomeUnknownError: the store does not answer; call it again.
+        """
+        attempt = self._attempt
+        if self._file is None or self._is_ordered or not attempt.latch.is_open or not self._file.exists():
+            return
+        place = f"{attempt.stream_id}/{attempt.deployment_id}/{attempt.number}"
+        command = StopRequest(
+            str(uuid.uuid5(_NAMESPACE, place)),
+            attempt.stream_id,
+            attempt.deployment_id,
+            attempt.clock.now(),
+            None,
+            BY_THE_DRIVER,
+            REASON,
+            attempt=attempt.number,
+        )
+        attempt.journal.write_command(command, NEWEST_PROTOCOL)
+        self._is_ordered = True
+        attempt.reporter.say(REASON)

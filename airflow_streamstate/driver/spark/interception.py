@@ -24,7 +24,7 @@ from airflow_streamstate.clock import Clock
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
-from airflow_streamstate.driver.rehearsal.rehearsing import Rehearsing
+from airflow_streamstate.driver.rehearsal.rehearsal_run import Rehearsing
 from airflow_streamstate.driver.spark.jvm import jvm_answers, note_stop_of
 from airflow_streamstate.driver.spark.spark_query import (
     REHEARSAL_QUERY_NAME,
@@ -32,7 +32,7 @@ from airflow_streamstate.driver.spark.spark_query import (
     SparkQueryRun,
     SparkWriter,
 )
-from airflow_streamstate.driver.start.own_settings import launch_keys, notes_on_own_settings
+from airflow_streamstate.driver.start.start_checks import launch_keys, notes_on_own_settings
 from airflow_streamstate.errors import UnsupportedCheckpointError
 
 _STOPPED = {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False}
@@ -172,7 +172,7 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
         return failed if isinstance(failed, SparkQueryRun) else None
 
 
-class RehearsedQuery(SupervisedQuery):
+class RehearsalQuery(SupervisedQuery):
     """The handle in a rehearsal: its progress is that of the batches that its ``start()`` has run."""
 
     @property
@@ -363,7 +363,7 @@ class Interception:
 class RehearsedInterception(Interception):
     """The queries of one script in its rehearsal; none runs when its ``start()`` returns."""
 
-    _handle_class = RehearsedQuery
+    _handle_class = RehearsalQuery
 
     def __init__(self, rehearsing: Rehearsing, clock: Clock) -> None:
         super().__init__(rehearsing, clock)

@@ -1,7 +1,4 @@
-"""Access to the JVM: private fields, Scala collections, and the one translation of a JVM that does not answer.
-
-Such a JVM says nothing about a query; ``driver.watchdog`` ends a python whose JVM is gone.
-"""
+"""Access to the JVM: private fields, Scala collections, and the errors of a JVM that does not answer."""
 
 from __future__ import annotations
 
@@ -103,3 +100,36 @@ def scala_text_map(jvm: Any, mapping: Any) -> dict[str, str]:
     # As one text: each key and value would be a call of its own.
     found = json.loads(jvm.com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(java_map))
     return {str(key): str(value) for key, value in found.items()}
+
+
+# Spark's own message in an error, in one line: that of the innermost cause, not the ``STREAM_FAILED`` around it.
+
+MAX_CAUSES = 20
+
+
+def spark_words(error: BaseException) -> str:
+    """The first line of the innermost cause: ``[CLASS] message`` where Spark has a class, else type and message."""
+    origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    if origin is not None:
+        try:
+            cause = _innermost(origin)
+            return _line(str(cause.getClass().getSimpleName()), str(cause.getMessage() or ""))
+        except (Py4JError, OSError):
+            pass  # the JVM is gone meanwhile
+    return _line(type(error).__name__, str(error))
+
+
+def _innermost(throwable: Any) -> Any:
+    for _ in range(MAX_CAUSES):
+        cause = throwable.getCause()
+        if cause is None:
+            break
+        throwable = cause
+    return throwable
+
+
+def _line(kind: str, message: str) -> str:
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "")
+    if first.startswith("["):
+        return first
+    return f"{kind}: {first}" if first else kind

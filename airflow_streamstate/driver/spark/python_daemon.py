@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from airflow_streamstate.driver.rehearsal.failures import (
+from airflow_streamstate.driver.rehearsal.script_failures import (
     DEBUGGER_VARIABLE,
     MARK,
     debug_breakpoints,

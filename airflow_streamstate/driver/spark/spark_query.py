@@ -26,8 +26,7 @@ from pyspark import SparkContext
 from pyspark.errors import AnalysisException, SparkNoSuchElementException, StreamingQueryException
 from pyspark.sql import DataFrame, functions
 
-from airflow_streamstate.connectors.sink import REPEAT_SETTINGS, HeldBatches
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoMeans, UndoOrder
+from airflow_streamstate.connectors.sink import REPEAT_SETTINGS, FoundUndo, HeldBatches, UndoMeans, UndoOrder
 from airflow_streamstate.driver.attempt.ports import (
     AnalyzedPlan,
     NotWatchedError,
@@ -51,17 +50,21 @@ from airflow_streamstate.driver.spark.jvm import (
     scala_option,
     scala_sequence,
 )
-from airflow_streamstate.driver.spark.own_checkpoint import look_at_own_checkpoint
 from airflow_streamstate.driver.spark.progress import Reports, parse_progress, ran_a_batch
 from airflow_streamstate.driver.spark.row_comparison import compare_folders
-from airflow_streamstate.driver.spark.sinks import AskedSink
-from airflow_streamstate.driver.spark.state_export import write_tables
+from airflow_streamstate.driver.spark.spark_sinks import AskedSink
+from airflow_streamstate.driver.spark.state_reading import count_state_rows, open_windows, stores_of, write_tables
 from airflow_streamstate.driver.spark.state_rewriting import rewrite_state
-from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows, stores_of
-from airflow_streamstate.driver.spark.writer_facts import CHECKPOINT_OPTION, WriterSettings, read_facts, read_settings
-from airflow_streamstate.protocol.data_events import RepeatMeans
+from airflow_streamstate.driver.spark.writer_facts import (
+    CHECKPOINT_OPTION,
+    WriterSettings,
+    look_at_own_checkpoint,
+    read_facts,
+    read_settings,
+)
+from airflow_streamstate.protocol.events import RepeatMeans
 from airflow_streamstate.protocol.scratch import RowComparison
-from airflow_streamstate.snapshot.state_order import StatePlace
+from airflow_streamstate.snapshot.state_tables import StatePlace
 
 _COUNTER = "numOutputRows"
 _PASSES_ROWS_ON = frozenset({"ProjectExec", "WholeStageCodegenExec", "InputAdapter"})

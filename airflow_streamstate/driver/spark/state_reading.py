@@ -1,25 +1,117 @@
-"""The state in a fork of a snapshot, table by table, read with Spark's own state readers."""
+"""The state in a fork of a snapshot: tables, row counts, exports and changes, by Spark's state readers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, StructField, StructType
 
-from airflow_streamstate.driver.spark.state_rows import stores_of
-from airflow_streamstate.driver.spark.words import spark_words
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.driver.attempt.ports import OperatorRows, WrittenState
+from airflow_streamstate.driver.spark.jvm import spark_words
+from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.snapshot.state_order import StateOrder, StatePlace, parse_exactly
-from airflow_streamstate.snapshot.state_tables import PARTITION, StateTable, tables_of
+from airflow_streamstate.snapshot.state_tables import (
+    ABOUT,
+    JOIN_ROWS,
+    PARTITION,
+    StateExport,
+    StateOrder,
+    StatePlace,
+    StateTable,
+    difference_of,
+    folder_name,
+    parse_exactly,
+    tables_of,
+    variables_in,
+)
+
+# Counts over the state of a checkpoint, by Spark's own state readers.
+
+_DEFAULT_STORE = "default"
+_JOIN_STORES = ("left-keyWithIndexToValue", "right-keyWithIndexToValue")
+
+
+def count_state_rows(spark: Any, checkpoint_uri: str) -> tuple[OperatorRows, ...]:
+    """Rows per stateful operator at the last committed batch: of both sides of a join, as in Spark's progress, and of
+    all variables of an operator."""
+    stores: dict[tuple[int, str], list[Any]] = {}
+    for row in stores_of(spark, checkpoint_uri):
+        stores.setdefault((int(row["operatorId"]), str(row["operatorName"])), []).append(row)
+    return tuple(
+        OperatorRows(name, operator_id, sum(_count(spark, checkpoint_uri, operator_id, row) for row in rows))
+        for (operator_id, name), rows in sorted(stores.items())
+    )
+
+
+def open_windows(spark: Any, checkpoint_uri: str) -> tuple[datetime, datetime] | None:
+    """The start of the first and the end of the last window in the state's keys; None where there is none."""
+    bounds: list[tuple[int, int]] = []
+    for row in stores_of(spark, checkpoint_uri):
+        if str(row["stateStoreName"]) != _DEFAULT_STORE or _variables(row):
+            continue
+        state = spark.read.format("statestore").option("operatorId", int(row["operatorId"])).load(checkpoint_uri)
+        for name in _window_fields(state.schema["key"].dataType):
+            window = f"key.`{name}`"
+            found = state.selectExpr(f"unix_micros(min({window}.start))", f"unix_micros(max({window}.end))").first()
+            if found is not None and found[0] is not None:
+                bounds.append((int(found[0]), int(found[1])))
+    if not bounds:
+        return None
+    return _moment(min(start for start, _ in bounds)), _moment(max(end for _, end in bounds))
+
+
+def stores_of(spark: Any, checkpoint_uri: str) -> list[Any]:
+    """Spark's description of each state store of a checkpoint, one row each."""
+    # The readers need the state store coordinator, which a session creates at the first use of its streams.
+    spark._jsparkSession.streams().active()
+    found: list[Any] = spark.read.format("state-metadata").load(checkpoint_uri).collect()
+    return found
+
+
+def _window_fields(key_type: Any) -> list[str]:
+    return [
+        field.name
+        for field in key_type.fields
+        if set(getattr(field.dataType, "names", ())) == {"start", "end"}
+        and all(part.dataType.typeName() == "timestamp" for part in field.dataType.fields)
+    ]
+
+
+def _moment(microseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=microseconds)
+
+
+def _count(spark: Any, checkpoint_uri: str, operator_id: int, row: Any) -> int:
+    store_name = str(row["stateStoreName"])
+    reader = spark.read.format("statestore").option("operatorId", operator_id)
+    variables = _variables(row)
+    if variables:
+        return sum(int(reader.option("stateVarName", name).load(checkpoint_uri).count()) for name in variables)
+    if store_name != _DEFAULT_STORE and store_name not in _JOIN_STORES:
+        return 0  # an index of a join
+    if store_name != _DEFAULT_STORE:
+        reader = reader.option("storeName", store_name)
+    return int(reader.load(checkpoint_uri).count())
+
+
+def _variables(row: Any) -> list[str]:
+    properties = json.loads(row["operatorProperties"] or "{}") if "operatorProperties" in row else {}
+    names = [str(variable["stateName"]) for variable in variables_in(properties)]
+    return [name for name in names if not name.startswith("$")]  # timers cannot be read as a variable
+
 
 Report = Callable[[str], None]
 STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
@@ -163,12 +255,12 @@ def _due_column(frame: Any, table: StateTable) -> Any:
 def _timers(timers: list[tuple[int, int, int]]) -> dict[str, Any]:
     return {
         "count": sum(count for count, _, _ in timers),
-        "next_at": _moment(min((first for _, first, _ in timers), default=None)),
-        "last_at": _moment(max((last for _, _, last in timers), default=None)),
+        "next_at": _time_text(min((first for _, first, _ in timers), default=None)),
+        "last_at": _time_text(max((last for _, _, last in timers), default=None)),
     }
 
 
-def _moment(milliseconds: int | None) -> str | None:
+def _time_text(milliseconds: int | None) -> str | None:
     if milliseconds is None:
         return None
     return format_time(datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=min(milliseconds, _LAST_MS)))
@@ -256,3 +348,412 @@ def _wanted_columns(kind: Any, wanted: Mapping[str, Any], path: tuple[str, ...] 
         else:
             found.append(_WantedState((*path, name), fields[name], value))
     return found
+
+
+# The changes of the state between two snapshots: by comparing both, or by Spark's change feed.
+
+CHANGE = "change"
+ADDED, CHANGED, GONE = "added", "changed", "gone"
+UPSERT, DELETE = "upsert", "delete"
+_BEFORE = "before"
+_SEEN = "__there"
+_ORDER = "__order"
+
+
+def compare(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
+    """Added, changed and removed rows, per table of each place.
+
+    Raises:
+        InvalidRequestError: the operators, or the columns of a table, are not the same in both.
+    """
+    found: dict[str, Any] = {}
+    for name, place in order.places.items():
+        before = order.before[name]
+        query: dict[str, Any] = {"tables": [], "problems": []}
+        found[name] = query
+        for table in same_tables(spark, name, before, place):
+            report(f"{name}: {table.path}")
+            try:
+                with changes_of(spark, table, before, place) as changes:
+                    query["tables"].append({**table.described(), **_told(changes, table, order.limit)})
+            except InvalidRequestError:
+                raise
+            except Exception as error:
+                query["problems"].append({**table.described(), "reason": spark_words(error)})
+    return found
+
+
+def same_tables(spark: Any, query_name: str, before: StatePlace, after: StatePlace) -> list[StateTable]:
+    """The tables of a query.
+
+    Raises:
+        InvalidRequestError: they differ between the two places.
+    """
+    first, second = place_tables(spark, before), place_tables(spark, after)
+    difference = difference_of(first, second)
+    if difference:
+        raise InvalidRequestError(
+            "these two snapshots have different operators, so their state cannot be compared",
+            query_name=query_name,
+            difference=difference,
+            next_step="Compare snapshots between which the state was restored.",
+        )
+    return second
+
+
+@contextmanager
+def changes_of(spark: Any, table: StateTable, before: StatePlace, after: StatePlace) -> Iterator[Any]:
+    """Every row that differs, with ``change``, its identity, its payload in each place, and its partition.
+
+    Raises:
+        InvalidRequestError: the columns have other types in one of the places.
+    """
+    old, new = (_identified(frame_of(spark, place, table), table) for place in (before, after))
+    _check_types(table, old, new)
+    columns = (*table.identity, *_payload(table))
+    left = new.select(*columns, PARTITION, F.lit(True).alias(_SEEN)).alias("new")
+    right = old.select(*columns, PARTITION, F.lit(True).alias(_SEEN)).alias("old")
+    condition = F.lit(True)
+    for name in table.identity:
+        kind = new.schema[name].dataType
+        condition &= _as_compared(f"new.{name}", kind).eqNullSafe(_as_compared(f"old.{name}", kind))
+    change = F.when(F.col(f"old.{_SEEN}").isNull(), ADDED).when(F.col(f"new.{_SEEN}").isNull(), GONE)
+    for name in _payload(table):
+        kind = new.schema[name].dataType
+        change = change.when(_as_compared(f"new.{name}", kind) != _as_compared(f"old.{name}", kind), CHANGED)
+    is_new = F.col(f"new.{_SEEN}").isNotNull()
+
+    def either(name: str) -> Any:
+        return F.when(is_new, F.col(f"new.{name}")).otherwise(F.col(f"old.{name}")).alias(name)
+
+    joined = left.join(right, condition, "full_outer")
+    found = joined.select(
+        change.alias(CHANGE),
+        *map(either, table.identity),
+        *(F.col(f"new.{name}").alias(name) for name in _payload(table)),
+        *(F.col(f"old.{name}").alias(f"{_BEFORE}_{name}") for name in _payload(table)),
+        either(PARTITION),
+    ).where(F.col(CHANGE).isNotNull())
+    found = found.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield found
+    finally:
+        found.unpersist()
+
+
+@contextmanager
+def upserts_and_deletes(spark: Any, table: StateTable, before: StatePlace, after: StatePlace) -> Iterator[Any]:
+    """One row per changed identity: ``change`` (``upsert`` or ``delete``), the identity, the new payload (null for a
+    delete), the partition."""
+    if after.feed_from is not None and table.has_feed:
+        yield _of_feed(spark, table, after)
+        return
+    with changes_of(spark, table, before, after) as changes:
+        change = F.when(F.col(CHANGE) == GONE, DELETE).otherwise(UPSERT).alias(CHANGE)
+        yield changes.select(change, *table.identity, *_payload(table), PARTITION)
+
+
+def way_of(table: StateTable, after: StatePlace) -> str:
+    """The source of ``upserts_and_deletes``: ``feed`` or ``comparison``."""
+    return "feed" if after.feed_from is not None and table.has_feed else "comparison"
+
+
+def _of_feed(spark: Any, table: StateTable, after: StatePlace) -> Any:
+    feed = frame_of(
+        spark,
+        after,
+        table,
+        readChangeFeed="true",
+        changeStartBatchId=after.feed_from,
+        changeEndBatchId=after.batch_id,
+    )
+    # A batch may change a row twice; a partition is read in the order of its changes.
+    latest = Window.partitionBy(*table.identity).orderBy(F.col(_ORDER).desc())
+    feed = feed.withColumn(_ORDER, F.monotonically_increasing_id()).withColumn("__n", F.row_number().over(latest))
+    change = F.when(F.col("change_type") == "delete", DELETE).otherwise(UPSERT).alias(CHANGE)
+    return feed.where("__n = 1").select(change, *table.identity, *_payload(table), PARTITION)
+
+
+def _told(changes: Any, table: StateTable, limit: int) -> dict[str, Any]:
+    counts = {row[CHANGE]: int(row["count"]) for row in changes.groupBy(CHANGE).count().collect()}
+    told: dict[str, Any] = {kind: counts.get(kind, 0) for kind in (ADDED, CHANGED, GONE)}
+    told["examples"] = {
+        kind: json_rows(_columns_of(changes, table, kind), limit) if told[kind] else []
+        for kind in (ADDED, CHANGED, GONE)
+    }
+    return told
+
+
+def _columns_of(changes: Any, table: StateTable, kind: str) -> Any:
+    """The columns that are shown for a kind of change."""
+    now = [F.col(name) for name in _payload(table)] if kind != GONE else []
+    then = [F.col(f"{_BEFORE}_{name}") for name in _payload(table)] if kind != ADDED else []
+    return changes.where(F.col(CHANGE) == kind).select(*table.identity, *now, *then, PARTITION)
+
+
+def _identified(frame: Any, table: StateTable) -> Any:
+    """Each identity once; equal rows of a join are counted."""
+    if table.kind != "join":
+        return frame
+    return frame.groupBy(*table.identity).agg(F.count(F.lit(1)).alias(JOIN_ROWS), F.min(PARTITION).alias(PARTITION))
+
+
+def _payload(table: StateTable) -> tuple[str, ...]:
+    return (table.payload,) if table.payload is not None else ()
+
+
+def _as_compared(name: str, kind: Any) -> Any:
+    """A column in a form that Spark can compare; a map, which it cannot compare, as text."""
+    column = F.col(name)
+    if "map<" in kind.simpleString():
+        column = F.to_json(F.struct(column), AS_TEXT)
+    return F.struct(column)
+
+
+def _check_types(table: StateTable, old: Any, new: Any) -> None:
+    for name in (*table.identity, *_payload(table)):
+        kinds = [frame.schema[name].dataType.simpleString() for frame in (old, new)]
+        if kinds[0] != kinds[1]:
+            raise InvalidRequestError(
+                "the state of an operator has other columns in one of these snapshots",
+                table=table.path,
+                column=name,
+                before=kinds[0],
+                after=kinds[1],
+                next_step="Compare snapshots of versions whose state has the same columns.",
+            )
+
+
+# Exports state as tables: a folder for each table of each query, and ``_about.json``, which describes them.
+#
+# ``_about.json`` is written first, and says ``complete`` after the last table. Only an earlier export is ever
+# replaced.
+
+MAKER = "airflow-streamstate"
+BATCH = "batch_id"
+MAX_ABOUT_BYTES = 1 << 24
+
+
+def check_export(spark: Any, wanted: StateExport) -> None:
+    """Check whether tables can be written there; writes nothing.
+
+    Raises:
+        InvalidRequestError: this session cannot write that format, or not there.
+        ConflictError: the folder is not empty.
+    """
+    _check_format(spark, wanted)
+    _Folder(spark, wanted.uri).check(overwrite=wanted.overwrite)
+
+
+def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
+    """Write the tables that the order asks for; the content of ``_about.json``, with ``problems``.
+
+    Raises:
+        InvalidRequestError: it cannot be written there; the operators differ between the two snapshots.
+        ConflictError: the folder is not empty any more, or another export has taken it.
+    """
+    wanted = order.export
+    if wanted is None:
+        raise InvalidRequestError("the order asks for no export")
+    tables = [
+        (name, place, table)
+        for name, place in order.places.items()
+        for table in (
+            same_tables(spark, name, order.before[name], place) if order.before else place_tables(spark, place)
+        )
+    ]
+    folder = _Folder(spark, wanted.uri)
+    made = {**wanted.about, "made_by": MAKER, "claim": Path(order.folder).name}
+    folder.claim({**made, "complete": False, "tables": []}, overwrite=wanted.overwrite)
+    written: list[dict[str, Any]] = []
+    problems: list[dict[str, Any]] = []
+    for name, place, table in tables:
+        report(f"writing {name}: {table.path}")
+        before = order.before.get(name)
+        path = f"{folder_name(name)}/{table.path}"
+        facts = {"path": path, "query_name": name, "operator_id": table.operator_id, **_facts(table, place, before)}
+        try:
+            rows = _write(spark, wanted, path, table, place, before)
+        except InvalidRequestError:
+            raise
+        except Exception as error:
+            problems.append({**facts, "reason": spark_words(error)})
+        else:
+            written.append({**facts, **rows})
+    about = {**made, "complete": not problems, "tables": written, "problems": problems}
+    folder.tell(about)
+    return about
+
+
+def write_tables(spark: Any, place: StatePlace, folder: str) -> WrittenState:
+    """Write each table of a place into Parquet files in a folder of its own below this one, of this machine; the folder
+    appears when it is whole."""
+    tables: dict[str, tuple[str, ...]] = {}
+    problems: list[str] = []
+    for table in place_tables(spark, place):
+        whole = Path(folder, table.path)
+        partial = whole.with_name(f".{whole.name}.partial")  # Spark's readers pass hidden names over
+        try:
+            frame = _without_empty(frame_of(spark, place, table)).drop(PARTITION)
+            frame.write.parquet(f"file://{partial}")
+            partial.rename(whole)
+        except Exception as error:
+            problems.append(f"{table.path}: {spark_words(error)}")
+            rmtree(partial, ignore_errors=True)
+        else:
+            identity = ("key",) if table.kind == "join" else table.identity
+            tables[table.path] = tuple(name for name in identity if name in frame.columns)
+    return WrittenState(tables, tuple(problems))
+
+
+def _without_empty(frame: Any) -> Any:
+    """Without the key of an aggregation over all rows, a struct without columns, which no file format can hold."""
+    return frame.drop(*(field.name for field in frame.schema if field.dataType == StructType([])))
+
+
+def _facts(table: StateTable, place: StatePlace, before: StatePlace | None) -> dict[str, Any]:
+    facts = {
+        "operator_name": table.operator_name,
+        "name": table.name,
+        "kind": table.kind,
+        "identity": list(table.identity),
+        "batch_id": place.batch_id,
+    }
+    return facts if before is None else {**facts, "since_batch_id": before.batch_id, "way": way_of(table, place)}
+
+
+def _write(
+    spark: Any, wanted: StateExport, path: str, table: StateTable, place: StatePlace, before: StatePlace | None
+) -> dict[str, Any]:
+    uri = f"{wanted.uri.rstrip('/')}/{path}"
+    with ExitStack() as stack:
+        if before is None:
+            frame = frame_of(spark, place, table)
+        else:
+            frame = stack.enter_context(upserts_and_deletes(spark, table, before, place))
+        frame = _without_empty(frame).withColumn(BATCH, F.lit(place.batch_id).cast("bigint"))
+        frame.write.format(wanted.format).mode("errorifexists").save(uri)
+    found = spark.read.format(wanted.format).load(uri)
+    identity = [name for name in table.identity if name in found.columns]
+    if before is None:
+        return {"identity": identity, "rows": int(found.count())}
+    counts = {row["change"]: int(row["count"]) for row in found.groupBy("change").count().collect()}
+    return {"identity": identity, "upserts": counts.get("upsert", 0), "deletes": counts.get("delete", 0)}
+
+
+def _check_format(spark: Any, wanted: StateExport) -> None:
+    sources = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource
+    try:
+        sources.lookupDataSource(wanted.format, spark._jsparkSession.sessionState().conf())
+    except Py4JJavaError as error:
+        raise InvalidRequestError(
+            "this session cannot write that format",
+            format=wanted.format,
+            reason=spark_words(error),
+            next_step="Give --packages (of Delta: io.delta:delta-spark_…) and the --conf that it asks for; or write "
+            "parquet.",
+        ) from None
+
+
+class _Folder:
+    """The folder of an export, by Hadoop's file systems."""
+
+    def __init__(self, spark: Any, uri: str) -> None:
+        self._uri = uri
+        self._jvm = spark._jvm
+        self._path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        self._about = self._jvm.org.apache.hadoop.fs.Path(self._path, ABOUT)
+        try:
+            self._system = self._path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        except Py4JJavaError as error:
+            raise self._unusable(error) from None
+
+    def check(self, *, overwrite: bool) -> bool:
+        """Refuse a folder that must not be replaced; whether anything is in it."""
+        try:
+            there = [str(status.getPath().getName()) for status in self._listed()]
+            if there:
+                self._check_ours(there, overwrite=overwrite)
+        except Py4JJavaError as error:
+            raise self._unusable(error) from None
+        return bool(there)
+
+    def claim(self, about: dict[str, Any], *, overwrite: bool) -> None:
+        """Claim the folder, then empty it, so that it is known as an export after a crash, too."""
+        is_there = self.check(overwrite=overwrite)
+        try:
+            self._put(about, overwrite=is_there)
+            for status in self._listed() if is_there else ():
+                if str(status.getPath().getName()) != ABOUT:
+                    self._system.delete(status.getPath(), True)
+        except Py4JJavaError as error:
+            raise self._unusable(error) from None
+
+    def tell(self, about: dict[str, Any]) -> None:
+        """Write ``_about.json``.
+
+        Raises:
+            ConflictError: another export has claimed the folder since.
+        """
+        try:
+            known = self._known() if self._system.exists(self._about) else None
+            if known is None or known.get("claim") != about["claim"]:
+                raise ConflictError(
+                    "another export has taken the place of this one meanwhile",
+                    uri=self._uri,
+                    next_step="Run one export after the other, or give each its own folder.",
+                )
+            self._put(about, overwrite=True)
+        except Py4JJavaError as error:
+            raise self._unusable(error) from None
+
+    def _listed(self) -> list[Any]:
+        return list(self._system.listStatus(self._path)) if self._system.exists(self._path) else []
+
+    def _check_ours(self, there: list[str], *, overwrite: bool) -> None:
+        known = self._known() if ABOUT in there else None
+        if known is None:
+            raise ConflictError(
+                "the folder for the export is not empty, and holds no earlier export",
+                uri=self._uri,
+                there=there[:5],
+                next_step="Name an empty folder; --overwrite replaces earlier exports only.",
+            )
+        if not overwrite:
+            raise ConflictError(
+                "an export is in that folder already",
+                uri=self._uri,
+                snapshot_id=known.get("snapshot_id"),
+                complete=known.get("complete"),
+                next_step="Replace it with --overwrite, or name another folder.",
+            )
+
+    def _known(self) -> dict[str, Any] | None:
+        status = self._system.getFileStatus(self._about)
+        if status.getLen() > MAX_ABOUT_BYTES:
+            return None
+        stream = self._system.open(self._about)
+        try:
+            body = bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            raw = json.loads(body)
+        except (ValueError, TypeError):
+            return None
+        finally:
+            stream.close()
+        return raw if isinstance(raw, dict) and raw.get("made_by") == MAKER else None
+
+    def _put(self, about: dict[str, Any], *, overwrite: bool) -> None:
+        stream = self._system.create(self._about, overwrite)
+        try:
+            stream.write(bytearray(json.dumps(about, indent=1, ensure_ascii=True).encode()))
+        finally:
+            stream.close()
+
+    def _unusable(self, error: Py4JJavaError) -> InvalidRequestError:
+        return InvalidRequestError(
+            "the state cannot be exported there",
+            uri=self._uri,
+            reason=spark_words(error),
+            next_step="Name a folder that this driver can write, or give what its file system needs: --packages, "
+            "--conf.",
+        )

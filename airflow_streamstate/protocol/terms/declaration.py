@@ -1,7 +1,7 @@
 """A term: its type, default, help and bounds, declared once at a field of a frozen dataclass.
 
-The options of the shell (``cli/term_options.py``), the parameters of operators (``operators/term_fields.py``, and their
-source by ``docs/refresh.py``), the fields of files of streams (``declarations/term_parts.py``), the records in the
+The options of the shell (``cli/options.py``), the parameters of operators (``operators/base.py``, and their
+source by ``docs/refresh.py``), the fields of files of streams (``declarations/stream_file.py``), the records in the
 home and the reference pages are made from it. Standard library alone: the driver's zip has it.
 """
 
@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.fields import MAX_INTEGER, Checked
+from airflow_streamstate.protocol.codec import MAX_INTEGER, Checked
 from airflow_streamstate.protocol.redaction import redact_uri
 
 Kind = Literal["flag", "choice", "seconds", "whole", "number", "text", "texts", "command", "mapping", "lists", "moment",

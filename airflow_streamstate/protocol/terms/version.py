@@ -1,17 +1,21 @@
-"""A version of a stream: its script, files, arguments, configuration, and what starts its drivers."""
+"""The terms of a version, of its start, and of its stream; the command line that gives a version again."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Literal, get_args
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Any, Literal, get_args
 
+from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.protocol.fields import Facts, FileName, Sha256, Word
+from airflow_streamstate.protocol.codec import Facts, FileName, QueryName, Seconds, Sha256, SnapshotId, Word
+from airflow_streamstate.protocol.ids import check_id, encode_query_name
+from airflow_streamstate.protocol.policies import AlertRules, Ownership, RestartPolicy, RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.terms.declaration import REQUIRED, WORDS, term, terms_of
+from airflow_streamstate.protocol.terms.declaration import REQUIRED, WORDS, Term, check_terms, term, terms_of
 
 OnQueryFailure = Literal["script", "degrade", "fail"]
 ON_QUERY_FAILURE: tuple[OnQueryFailure, ...] = get_args(OnQueryFailure)
@@ -264,3 +268,335 @@ class Version:
 def digest_of(value: Mapping[str, object]) -> str:
     """Hex sha256 of a JSON object; moments and paths as texts."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False, default=str).encode()).hexdigest()
+
+
+# How a version starts, and what the user consents to.
+
+StartMode = Literal["restore", "seed", "fresh"]
+START_MODES: tuple[StartMode, ...] = get_args(StartMode)
+MOST_SNAPSHOT_AGE_SECONDS = 10 * 365 * 86_400.0
+
+
+_ONCE = "it is of one start, and a file is applied again and again: give it to the verb that needs it"
+_HEAD, _CONSENT = "Start", "Consent"
+
+
+@dataclass(frozen=True)
+class LostInputTerms:
+    """A consent of every verb that continues a query at its offsets."""
+
+    accept_lost_input: tuple[QueryName, ...] = term(
+        (),
+        help="queries that may continue although input after their offsets is lost at the source",
+        heading=_CONSENT,
+        verbs=("change",),
+        in_files=_ONCE,
+        retried="in any order",
+    )
+
+
+@dataclass(frozen=True)
+class HazardTerms:
+    """A consent of every verb that may continue a state by another plan (Law 17)."""
+
+    accept_hazards: bool = term(
+        False,
+        help="accept a `hazardous` plan; a difference that needs a drain still needs it",
+        heading=_CONSENT,
+        verbs=("restart", "deploy", "resume"),
+        names={"files": "upgrade.accept_hazards"},
+    )
+
+
+@dataclass(frozen=True)
+class HandoverTerms(LostInputTerms):
+    """What a version does with the state of the version before: of a deploy and of a change.
+
+    Raises:
+        InvalidRequestError: a value is malformed.
+    """
+
+    allow_state_loss: bool = term(
+        False, help="drop state that the drain could not flush", heading=_CONSENT, verbs=("change",), in_files=_ONCE
+    )
+    allow_new_queries: tuple[QueryName, ...] = term(
+        (),
+        help="queries that may start empty although the snapshot does not contain them",
+        flag="--allow-new-query",
+        heading=_CONSENT,
+        verbs=("change", "adopt"),
+        retried="in any order",
+    )
+    rename_queries: Mapping[QueryName, QueryName] = term(
+        {},
+        help="queries that the script has renamed: by their names in the snapshot, their names now; their state is"
+        " kept",
+        flag="--rename-query",
+        metavar="OLD=NEW",
+        heading=_HEAD,
+        verbs=("change",),
+    )
+    move_sources: Mapping[str, str] = term(
+        {},
+        help="folders of file sources that have moved: by the folder at the snapshot, the folder below which the same"
+        " files are now, under the same names. The script reads the new folder; what was read is not read again",
+        flag="--move-source",
+        metavar="OLD=NEW",
+        heading=_HEAD,
+        verbs=("change",),
+    )
+
+    def __post_init__(self) -> None:
+        named = (*self.rename_queries, *self.rename_queries.values(), *self.allow_new_queries, *self.accept_lost_input)
+        for query_name in named:
+            encode_query_name(query_name)
+        check_terms(self)
+
+
+@dataclass(frozen=True)
+class StartTerms(HazardTerms, HandoverTerms):
+    """How a deployment starts.
+
+    Raises:
+        InvalidRequestError: a value is malformed, or two of them contradict each other.
+    """
+
+    start: StartMode | None = term(
+        None,
+        help="start with the state of the last snapshot (restore), with its offsets alone (seed), or empty (fresh). By"
+        " default the last snapshot decides between the first two",
+    )
+    snapshot_id: SnapshotId | None = term(
+        None,
+        help="check that it starts from this snapshot",
+        metavar="ID",
+        heading=_HEAD,
+        in_files=_ONCE,
+    )
+    max_snapshot_age_seconds: Seconds | None = term(
+        None, help="refuse to start from an older snapshot", heading=_HEAD, least=0.1, most=MOST_SNAPSHOT_AGE_SECONDS,
+        in_files=_ONCE,
+    )  # fmt: skip
+    offsets: Mapping[QueryName, tuple[str, ...]] = term(
+        {},
+        help="with the start mode seed: start at these offsets, by query, one text per source as Spark writes it, in"
+        " the order that `snapshot list --json` shows",
+        heading=_HEAD,
+        in_files=_ONCE,
+    )
+    begins_at: datetime | None = term(
+        None,
+        help="with the start mode seed: start with the input of this time",
+        flag="--at",
+        heading=_HEAD,
+        in_files=_ONCE,
+    )
+    accept_repeated_input: tuple[QueryName, ...] = term(
+        (),
+        help="queries that may read input a second time",
+        heading=_CONSENT,
+        in_files=_ONCE,
+        retried="in any order",
+    )
+    assume_dead: bool = term(
+        False,
+        help="continue although the launcher cannot tell whether the old driver is dead",
+        heading=_CONSENT,
+        verbs=("resume", "skip"),
+        in_files=_ONCE,
+        retried="freely",
+    )
+    revive: bool = term(
+        False,
+        help="deploy although the stream was retired",
+        heading=_CONSENT,
+        in_files=_ONCE,
+        retried="freely",
+    )
+
+    @property
+    def handover(self) -> HandoverTerms:
+        """The terms that an upgrade has, too."""
+        return HandoverTerms(**{each.name: getattr(self, each.name) for each in fields(HandoverTerms)})
+
+    @property
+    def begins_elsewhere(self) -> bool:
+        """Whether it starts at other offsets than its predecessor's end."""
+        return bool(self.offsets) or self.begins_at is not None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.snapshot_id is not None:
+            check_id(self.snapshot_id, "snapshot id")
+        if self.start == "fresh" and self.snapshot_id is not None:
+            raise InvalidRequestError(
+                "a fresh start takes nothing from a snapshot",
+                snapshot_id=self.snapshot_id,
+                next_step="Leave out the snapshot, or the fresh start.",
+            )
+        for query_name in (*self.accept_repeated_input, *self.offsets):
+            encode_query_name(query_name)
+        self._check_elsewhere()
+
+    def _check_elsewhere(self) -> None:
+        if not self.begins_elsewhere:
+            return
+        if self.start != "seed":
+            raise InvalidRequestError(
+                "only a seed can begin elsewhere: state belongs to the offsets that it was built from",
+                start=self.start,
+                next_step="Say --start seed, or leave out the offsets and the time.",
+            )
+        if self.offsets and self.begins_at is not None:
+            raise InvalidRequestError(
+                "offsets and a time exclude each other", next_step="Give the offsets, or the time."
+            )
+        if self.begins_at is not None and self.begins_at.utcoffset() is None:
+            raise InvalidRequestError(
+                "this time has no time zone", begins_at=str(self.begins_at), next_step="End it with Z, or +01:00."
+            )
+
+
+# What is recorded of a stream, whatever version it runs.
+
+_OF_ITS_OWN = "`streamstate {verb}` changes it"
+
+
+@dataclass(frozen=True)
+class StreamTerms:
+    """What a deploy changes of its stream. No driver is replaced for it.
+
+    Attributes:
+        restart_policy, alert_rules: values to change; the others stay as they are.
+        retention: all values of the stream's ``RetentionPolicy``; none: no policy. None: as it is.
+        labels: all of them. None: as they are.
+
+    Raises:
+        InvalidRequestError: a value is malformed.
+    """
+
+    restart_policy: Mapping[str, Any] = term(
+        {},
+        help="what watchers do when a driver of the stream fails",
+        part=RestartPolicy,
+        names={"files": "restart", "operators": "restart"},
+        changes="stream",
+    )
+    alert_rules: Mapping[str, Any] = term(
+        {},
+        help="when people are told of the stream",
+        part=AlertRules,
+        names={"files": "alerts", "operators": "alerts"},
+        changes="stream",
+        in_shell=_OF_ITS_OWN.format(verb="alerts"),
+    )
+    owner: str | None = term(
+        None,
+        help="a person or a team; alerts, `streamstate status` and the page name it",
+        names={"operators": "stream_owner"},
+        changes="stream",
+        in_shell=_OF_ITS_OWN.format(verb="label"),
+    )
+    labels: Mapping[str, str] | None = term(
+        None,
+        help="all labels of the stream by name, for --canary, `streamstate list --label`, the page and metrics",
+        changes="stream",
+        in_shell=_OF_ITS_OWN.format(verb="label"),
+    )
+    retention: Mapping[str, Any] | None = term(
+        None,
+        help="which snapshots of the stream stay when it is pruned, by watchers too",
+        part=RetentionPolicy,
+        changes="stream",
+        in_shell=_OF_ITS_OWN.format(verb="snapshot retention"),
+    )
+
+    def __post_init__(self) -> None:
+        RestartPolicy().changed(self.restart_policy)
+        AlertRules().changed(self.alert_rules)
+        Ownership().changed(self.owner, self.labels)
+        RetentionPolicy.of(self.retention or {})
+
+
+# The words of a command line that give terms their values again, as the shell has options for them.
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What gives an object its values again.
+
+    Attributes:
+        options: with their values, in the order of the terms.
+        words: those after ``--``.
+        left_out: by option, the names of its files: where they came from is not recorded.
+    """
+
+    options: tuple[str, ...]
+    words: tuple[str, ...]
+    left_out: Mapping[str, tuple[str, ...]]
+
+
+def command_line(terms: object, base: object | None = None, verb: str = "") -> CommandLine:
+    """The command line of what an object has otherwise than another of its class.
+
+    Args:
+        base: what the verb has where no option is given; None for the defaults of the terms.
+        verb: only of the terms that this verb takes.
+    """
+    values = [(one, getattr(terms, one.name)) for one in terms_of(type(terms), verb)]
+    changed = [(one, value) for one, value in values if value != _base(one, base)]
+    words = tuple(word for one, value in changed if one.flag == WORDS for word in value)
+    options = tuple(word for one, value in changed if one.flag != WORDS for word in _options(one, value, base))
+    left_out = {one.flag: names for one, value in changed if (names := _file_names(one, value))}
+    return CommandLine(options, words, left_out)
+
+
+def _base(one: Term, base: object | None) -> Any:
+    return one.default if base is None else getattr(base, one.name)
+
+
+def _options(one: Term, value: Any, base: object | None) -> Iterator[str]:
+    if one.kind == "part":
+        yield from _options_of_part(one, value, _base(one, base))
+    elif one.declared.in_shell is True:
+        flag, _, off = one.flag.partition("/")
+        if one.kind == "flag":
+            yield flag if value else off
+            return
+        for text in _texts(one, value):
+            yield from (flag, text)
+
+
+def _options_of_part(part: Term, value: Any, base: Any) -> Iterator[str]:
+    """Of its terms; of one without an option of its own, as ``NAME=VALUE`` of the part's."""
+    for one in terms_of(part.part):
+        given = getattr(value, one.name)
+        if given == _base(one, base):
+            continue
+        if one.declared.in_shell is True:
+            yield from _options(one, given, base)
+        elif part.declared.flag and given is not None:
+            yield from (part.flag, f"{one.name}={_text(given)}")
+
+
+def _texts(one: Term, value: Any) -> Iterator[str]:
+    if one.kind == "lists" or value is None:
+        return  # a file, or nothing
+    if one.kind == "mapping":
+        yield from (f"{name}={_text(each)}" for name, each in value.items())
+        return
+    several = value if isinstance(value, tuple) else (value,)
+    yield from (_text(each) for each in several if not isinstance(each, Artifact))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, list | Mapping):
+        return json.dumps(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def _file_names(one: Term, value: Any) -> tuple[str, ...]:
+    several = value if isinstance(value, tuple) else (value,)
+    return () if one.kind == "part" else tuple(each.name for each in several if isinstance(each, Artifact))

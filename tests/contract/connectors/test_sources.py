@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_streamstate.connectors import testing as conformance
-from airflow_streamstate.connectors.rate_source import RateSource
+from airflow_streamstate.connectors.plain import RateSource
 from airflow_streamstate.connectors.registry import SOURCES, find_connectors
 from airflow_streamstate.connectors.source import Narrowed, OffsetOrder, Source, SourceConnector
+from airflow_streamstate.sources.interface import remember
 from airflow_streamstate.sources.offsets import PartOffset, SourceOffset, to_text
-from airflow_streamstate.sources.registration import remember
 from support.listed_source import ListedSource, Shelf, numbers
 
 OWN: dict[str, list[Source]] = {

@@ -21,10 +21,10 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Rejected, Stopped
-from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.manifest import SnapshotManifest
+from airflow_streamstate.protocol.policies import RetentionPolicy
+from airflow_streamstate.protocol.positions import QueryBeat
 from airflow_streamstate.protocol.records import Claim
-from airflow_streamstate.protocol.retention import RetentionPolicy
 from airflow_streamstate.store.memory import MemoryStore
 from support.hostile import hostile_bytes
 from support.sim_stage import STREAM, Stage

@@ -168,8 +168,8 @@ def test_rows_without_a_value_in_the_key_are_refused_or_left_out(orders: Orders)
 
 def test_a_database_that_is_away_at_the_start_is_waited_for(orders: Orders) -> None:
     """For its schema too; for too long is one sentence."""
+    from airflow_streamstate.sources.interface import SourceSettings
     from airflow_streamstate.sources.planner import schema_of
-    from airflow_streamstate.sources.settings import SourceSettings
 
     class Away(TableRows):
         failures = 3

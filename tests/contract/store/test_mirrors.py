@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.restore_home import Restoring
-from airflow_streamstate.snapshot.mirror import mirror_snapshot
+from airflow_streamstate.controller.mirrors import Restoring
+from airflow_streamstate.snapshot.mirror_copies import mirror_snapshot
 from airflow_streamstate.snapshot.verify import check_before_start, verify
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore

@@ -10,10 +10,9 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from airflow_streamstate.errors import OutcomeUnknownError, StoreRefusedError, StreamStateError, UnavailableError
-from airflow_streamstate.store.cleanup import end_uploads
 from airflow_streamstate.store.s3 import s3_store
 from airflow_streamstate.store.server import TRIES, ServerStore
-from airflow_streamstate.store.transfer import put_pieces
+from airflow_streamstate.store.transfer import end_uploads, put_pieces
 from support.fake_clock import FakeClock
 from support.s3_requests import S3Request
 from support.s3_server import BUCKET, Strike, StrikingProxy, options_for

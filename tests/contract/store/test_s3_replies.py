@@ -17,11 +17,10 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.store.base import Link
-from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.options import S3Options
 from airflow_streamstate.store.s3 import s3_store
 from airflow_streamstate.store.server import TRIES, ServerStore
-from airflow_streamstate.store.transfer import link_many
+from airflow_streamstate.store.transfer import delete_below, link_many
 from support.fake_clock import FakeClock
 from support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, Strike, StrikingProxy, options_for
 

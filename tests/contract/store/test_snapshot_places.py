@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.snapshot.data import check_complete
-from airflow_streamstate.snapshot.deletion import Remover
-from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.deletion import Remover, leased
 from airflow_streamstate.snapshot.verify import check_before_start, verify
 from airflow_streamstate.store.base import Store
 from support.snapshots import PLACE, QUERY, STREAM, Shelf, placed_shelf, run_stateful

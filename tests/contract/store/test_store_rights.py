@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 from unit.protocol.test_signed_keys import keys_of_layout
 
-from airflow_streamstate.protocol.signed_keys import driver_may_write
+from airflow_streamstate.protocol.signing import driver_may_write
 from support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, make_bucket
 from support.versitygw import find_or_build, versitygw
 

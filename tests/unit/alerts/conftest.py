@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.alerts.evaluation import AlertChange
-from airflow_streamstate.alerts.watch import AlertWatch
-from airflow_streamstate.control.alerts import AlertBook
-from airflow_streamstate.control.feed import FeedWriter
-from airflow_streamstate.protocol.alerts import Told
-from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.alerts.alert_watch import AlertWatch
+from airflow_streamstate.alerts.conditions import AlertChange
+from airflow_streamstate.control.objects import FeedWriter
+from airflow_streamstate.control.registers import AlertBook
+from airflow_streamstate.protocol.policies import Told
+from airflow_streamstate.protocol.positions import LagTrend, QueryBeat, SourceLag
 from support.clocked_store import ClockedStore
 from support.fake_clock import FakeClock
 from support.sim_stage import STREAM, Stage

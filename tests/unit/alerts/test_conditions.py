@@ -10,7 +10,7 @@ from unit.alerts.conftest import Alerted, behind
 
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import DrainFailed, Failed, SnapshotReady
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+from airflow_streamstate.protocol.positions import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.settings import AgentSettings
 from support.sim_stage import STREAM, Stage
 

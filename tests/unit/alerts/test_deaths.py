@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.alerts.conftest import Alerted, staged
 
-from airflow_streamstate.control.upgrades import LEASE_SECONDS
+from airflow_streamstate.control.upgrade_journal import LEASE_SECONDS
 from airflow_streamstate.protocol.events import Failed, QueryFailed, Stopped
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage

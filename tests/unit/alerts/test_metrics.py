@@ -17,7 +17,7 @@ from unit.alerts.conftest import Alerted, behind
 
 from airflow_streamstate.alerts.metrics import HOME_UP, METRICS, STATES, MetricsServer, bounded
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.heartbeat import SourceLag
+from airflow_streamstate.protocol.positions import SourceLag
 from support.sim_stage import STREAM, Stage
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"

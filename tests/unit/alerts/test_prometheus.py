@@ -9,8 +9,8 @@ import pytest
 from unit.alerts.conftest import Alerted, behind
 from unit.alerts.test_metrics import expressions, served
 
-from airflow_streamstate.protocol.downtimes import Downtime
 from airflow_streamstate.protocol.events import SnapshotReady
+from airflow_streamstate.protocol.positions import Downtime
 from support.prometheus import prometheus_program, scraping
 from support.sim_stage import STREAM
 

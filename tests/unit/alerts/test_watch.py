@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from unit.alerts.conftest import Alerted, behind, staged
 
-from airflow_streamstate.alerts.evaluation import MAX_OWED, TELL_AGAIN_AFTER, AlertChange
-from airflow_streamstate.alerts.watch import HOME_AWAY_SECONDS, WHOLE_SECONDS, AlertWatch
+from airflow_streamstate.alerts.alert_watch import HOME_AWAY_SECONDS, WHOLE_SECONDS, AlertWatch
+from airflow_streamstate.alerts.conditions import MAX_OWED, TELL_AGAIN_AFTER, AlertChange
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.control.registers import AlertBook
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
+from airflow_streamstate.store.base import MOST_EVENTS, SHORT_SECONDS
 from airflow_streamstate.store.folder_lock import folder_lock
 from airflow_streamstate.store.local import LocalStore
-from airflow_streamstate.store.patience import MOST_EVENTS, SHORT_SECONDS
 from support.checkpoints import HookedStore
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.alerts import webhook as webhooks
-from airflow_streamstate.alerts.evaluation import AlertChange
+from airflow_streamstate.alerts.conditions import AlertChange
 from airflow_streamstate.alerts.webhook import MOST_QUEUED, Webhook, WebhookUrl
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.alerts import Alert
+from airflow_streamstate.protocol.policies import Alert
 from support.fake_clock import START_AT
 from support.launches import wait_until
 from support.webhook_receiver import receiving

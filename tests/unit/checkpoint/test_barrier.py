@@ -22,8 +22,13 @@ from airflow_streamstate.checkpoint.barrier import (
     take_back_fence,
     withdraw,
 )
-from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS, format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.log import (
+    FLUSH_WATERMARK_MS,
+    Checkpoint,
+    crc_key_of,
+    format_offset_entry,
+    stop_entry,
+)
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.errors import (
     ConflictError,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_streamstate.checkpoint.entries import (
+from airflow_streamstate.checkpoint.log import (
     FLUSH_WATERMARK_MS,
     MARK_KEY,
     SOURCES_NAMED,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.files import files_of
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of, format_offset_entry, stop_entry
+from airflow_streamstate.checkpoint.state_files import files_of
 from airflow_streamstate.errors import ObjectMissingError
 from support.checkpoints import (
     barrier_mark,

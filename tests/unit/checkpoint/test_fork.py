@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.files import files_of
 from airflow_streamstate.checkpoint.fork import checkpoint_uri, fork
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, drain_entry, format_offset_entry, stop_entry
+from airflow_streamstate.checkpoint.state_files import files_of
 from airflow_streamstate.errors import ConflictError, DataError, ObjectMissingError
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore

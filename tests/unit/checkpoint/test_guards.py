@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import SOURCES_NAMED, format_offset_entry, parse_offset_entry
 from airflow_streamstate.checkpoint.guards import (
     HDFS_BACKED_PROVIDER,
     ROCKSDB_PROVIDER,
@@ -14,7 +13,7 @@ from airflow_streamstate.checkpoint.guards import (
     guard_start,
     guard_state_format,
 )
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import SOURCES_NAMED, Checkpoint, format_offset_entry, parse_offset_entry
 from airflow_streamstate.errors import DataError, UnsupportedCheckpointError
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import CONF, memory_checkpoint, run_batches, write_hdfs_state, write_rocksdb_state

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.checkpoint.join_schemas import accept_nulls, with_nulls
 from airflow_streamstate.checkpoint.log import crc_key_of
+from airflow_streamstate.checkpoint.repair import accept_nulls, with_nulls
 from airflow_streamstate.errors import DataError
 from support.checkpoints import memory_checkpoint
 

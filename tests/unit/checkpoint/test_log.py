@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import format_offset_entry, stop_entry
 from airflow_streamstate.checkpoint.log import (
     MOST_ENTRY_BYTES,
     MOST_PASSED_OVER,
     Checkpoint,
     batches_passed_over,
+    format_offset_entry,
     listed_batches,
+    stop_entry,
 )
 from airflow_streamstate.errors import DataError, UnavailableError
 from airflow_streamstate.store.local import LocalStore

@@ -7,10 +7,15 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain
-from airflow_streamstate.checkpoint.entries import OffsetEntry, format_offset_entry, parse_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
-from airflow_streamstate.checkpoint.missing_pin import PARTITIONS, pin_partitions
-from airflow_streamstate.checkpoint.repair import repair_before_start
+from airflow_streamstate.checkpoint.log import (
+    Checkpoint,
+    OffsetEntry,
+    crc_key_of,
+    format_offset_entry,
+    parse_offset_entry,
+    stop_entry,
+)
+from airflow_streamstate.checkpoint.repair import PARTITIONS, pin_partitions, repair_before_start
 from airflow_streamstate.errors import OutcomeUnknownError
 from support.checkpoints import (
     barrier_mark,

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.checkpoint.file_source import FileSourceEntry, format_file_source_log, parse_file_source_log
-from airflow_streamstate.checkpoint.moved_sources import moved_entries, moved_logs, moved_path, plain_moves
+from airflow_streamstate.checkpoint.file_source import (
+    FileSourceEntry,
+    format_file_source_log,
+    moved_entries,
+    moved_logs,
+    moved_path,
+    parse_file_source_log,
+    plain_moves,
+)
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.moved_sources import check_moves
+from airflow_streamstate.protocol.manifest import check_moves
 from airflow_streamstate.store.memory import MemoryStore
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import BarrierMark
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.outside import Idle, OutsideBarrier, OutsideCertain, OutsidePlaced, Unsure
+from airflow_streamstate.checkpoint.barrier import Idle, OutsideBarrier, OutsideCertain, OutsidePlaced, Unsure
+from airflow_streamstate.checkpoint.log import BarrierMark, Checkpoint
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError, UnsupportedCheckpointError
 from support.checkpoints import (
     CONF,

@@ -6,8 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import BarrierKind, drain_entry, format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.log import (
+    BarrierKind,
+    Checkpoint,
+    crc_key_of,
+    drain_entry,
+    format_offset_entry,
+    stop_entry,
+)
 from airflow_streamstate.checkpoint.repair import (
     BarrierOverCommitted,
     BarrierOverUncommitted,
@@ -16,7 +22,7 @@ from airflow_streamstate.checkpoint.repair import (
     DrainPending,
     Finding,
     Foreign,
-    Planned,
+    PlannedBatch,
     classify,
     repair_before_start,
 )
@@ -69,8 +75,8 @@ THEIRS = ("stop", "d-0009")
         (False, [], False, Clean(3), (), "normal", 3),
         (False, [], True, Clean(3), (), "normal", 3),
         # Spark's own planned entry stays; with a stop pending it runs alone (1a.6).
-        (True, [], False, Planned(3, 4), (), "normal", 3),
-        (True, [], True, Planned(3, 4), (), "once", 4),
+        (True, [], False, PlannedBatch(3, 4), (), "normal", 3),
+        (True, [], True, PlannedBatch(3, 4), (), "once", 4),
         (False, [STOP], False, BarrierOverCommitted(3, (4,)), (4,), "normal", 3),
         (False, [FENCE], False, BarrierOverCommitted(3, (4,)), (4,), "normal", 3),
         # A flush runs with Trigger.Once, whatever the script set; an entry above it would skip it (Law 12).

@@ -6,9 +6,14 @@ import json
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import STATE_IDS, CommitEntry, format_commit_entry, parse_offset_entry
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.rewriting import committed_files, keys_written, rewritten_entries
+from airflow_streamstate.checkpoint.log import (
+    STATE_IDS,
+    Checkpoint,
+    CommitEntry,
+    format_commit_entry,
+    parse_offset_entry,
+)
+from airflow_streamstate.checkpoint.seed import committed_files, keys_written, rewritten_entries
 from airflow_streamstate.errors import DataError
 from support.checkpoints import memory_checkpoint, plan_batch, rocksdb_zip, run_batches, write_rocksdb_state
 

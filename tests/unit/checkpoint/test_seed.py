@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import MARK_KEY, SOURCES_NAMED
-from airflow_streamstate.checkpoint.files import files_of
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import MARK_KEY, SOURCES_NAMED, Checkpoint
 from airflow_streamstate.checkpoint.seed import (
     PINNED_CONF_KEYS,
     SeedPlan,
@@ -18,6 +16,7 @@ from airflow_streamstate.checkpoint.seed import (
     renumbered_logs,
     source_files_of,
 )
+from airflow_streamstate.checkpoint.state_files import files_of
 from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError, UnsupportedCheckpointError
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import NO_OFFSET
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
-from airflow_streamstate.checkpoint.skipping import finish_skip, prepare_skip
+from airflow_streamstate.checkpoint.log import NO_OFFSET, Checkpoint, crc_key_of
+from airflow_streamstate.checkpoint.seed import finish_skip, prepare_skip
 from airflow_streamstate.errors import ConflictError, OutcomeUnknownError
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore, commit_batch, memory_checkpoint, plan_batch

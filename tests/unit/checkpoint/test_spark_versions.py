@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import OffsetEntry
-from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, ROCKSDB_PROVIDER
-from airflow_streamstate.checkpoint.spark_versions import (
+from airflow_streamstate.checkpoint.guards import (
     GONE_BACK,
     GONE_BACK_WITHOUT_STATE,
+    HDFS_BACKED_PROVIDER,
     NO_STATE,
+    ROCKSDB_PROVIDER,
     Line,
     line_of,
     offset_log_of,
@@ -18,6 +18,7 @@ from airflow_streamstate.checkpoint.spark_versions import (
     state_store_of,
     why_not,
 )
+from airflow_streamstate.checkpoint.log import OffsetEntry
 from airflow_streamstate.errors import IncompatibleUpgradeError
 
 

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS, drain_entry, format_offset_entry, stop_entry
-from airflow_streamstate.checkpoint.log import Checkpoint, crc_key_of
-from airflow_streamstate.checkpoint.trial_batches import (
+from airflow_streamstate.checkpoint.fork import (
     batch_at,
     bring_source_logs,
     can_fork_before,
@@ -19,6 +17,14 @@ from airflow_streamstate.checkpoint.trial_batches import (
     plan_flush,
     plan_upon,
     planned_batches,
+)
+from airflow_streamstate.checkpoint.log import (
+    FLUSH_WATERMARK_MS,
+    Checkpoint,
+    crc_key_of,
+    drain_entry,
+    format_offset_entry,
+    stop_entry,
 )
 from airflow_streamstate.errors import DataError
 from support.checkpoints import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.cli.adopt import _ended_in_order
+from airflow_streamstate.cli.start import _ended_in_order
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.store.local import LocalStore
 from support.launches import wait_until

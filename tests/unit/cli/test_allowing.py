@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.allowed import Allowed
-from airflow_streamstate.cli.allowing import AllowedFile
-from airflow_streamstate.cli.naming import allow_change, allow_here, allow_request
+from airflow_streamstate.cli.naming import AllowedFile, allow_change, allow_here, allow_request
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.controller.request.requests import change_request, deploy_request
 from airflow_streamstate.errors import InvalidRequestError

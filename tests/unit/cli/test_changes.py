@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from airflow_streamstate.cli.changes import change_of, change_options, names_anything
 from airflow_streamstate.cli.options import Ordering
+from airflow_streamstate.cli.start import change_of, change_options, names_anything
 from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 

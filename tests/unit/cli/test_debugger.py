@@ -12,15 +12,15 @@ from pathlib import Path
 import click
 import pytest
 
-from airflow_streamstate.cli import debugger
-from airflow_streamstate.cli.debugger import TerminalDebugger
+from airflow_streamstate.cli import replay
+from airflow_streamstate.cli.replay import TerminalDebugger
 
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The end of a terminal at which a person types."""
     person, terminal = pty.openpty()
-    monkeypatch.setattr(debugger, "_TERMINAL", os.ttyname(terminal))
+    monkeypatch.setattr(replay, "_TERMINAL", os.ttyname(terminal))
     with os.fdopen(terminal) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         yield person

@@ -15,10 +15,10 @@ import yaml
 
 from airflow_streamstate.cli.session import ShellSession
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.control.alerts import AlertBook
-from airflow_streamstate.declarations.applying import Applied, Applying, ApplyTerms
-from airflow_streamstate.declarations.reading import read_streams
-from airflow_streamstate.protocol.alerts import AlertRules
+from airflow_streamstate.control.registers import AlertBook
+from airflow_streamstate.declarations.apply import Applied, Applying, ApplyTerms
+from airflow_streamstate.declarations.reader import read_streams
+from airflow_streamstate.protocol.policies import AlertRules
 from support.scripted_driver import script
 from support.scripted_stream import ScriptedAttempt
 from support.shell import Answer, Desk, meanwhile, shell

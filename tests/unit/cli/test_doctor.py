@@ -21,7 +21,7 @@ from airflow_streamstate.cli.doctor import (
     stateful_checks,
     versions_in,
 )
-from airflow_streamstate.launch.master import own_disk_note
+from airflow_streamstate.launch.submit_options import own_disk_note
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.store.local import LocalStore

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from airflow_streamstate.cli.render import downtimes
 from airflow_streamstate.cli.upgrade import steps_of, waterfall
-from airflow_streamstate.protocol.downtimes import PHASES, Downtime, Mark
+from airflow_streamstate.protocol.positions import PHASES, Downtime, Mark
 from support.fake_clock import FakeClock
 from support.shell import printed
 

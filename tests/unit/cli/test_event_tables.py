@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.cli import look
 from airflow_streamstate.protocol.codec import from_json
-from airflow_streamstate.protocol.event import Event
+from airflow_streamstate.protocol.events import Event
 from support.shell import printed
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "messages"

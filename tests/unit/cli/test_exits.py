@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate import cli, errors
-from airflow_streamstate.cli.exits import (
+from airflow_streamstate.cli.session import (
     DEADLINE,
     DONE,
     FAILED,
@@ -25,8 +25,8 @@ from airflow_streamstate.cli.exits import (
     status_of_upgrade,
 )
 from airflow_streamstate.control.journal import CommandSlot
-from airflow_streamstate.control.upgrades import state_of
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.control.upgrade_journal import state_of
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
 from airflow_streamstate.errors import Remedy, StreamStateError
 from airflow_streamstate.plan.replay_report import ReplayOutcome
 from airflow_streamstate.protocol.codec import to_json

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.cli.exits import DONE, FAILED
+from airflow_streamstate.cli.session import DONE, FAILED
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
-from airflow_streamstate.protocol.data_events import BatchRepeated
-from airflow_streamstate.protocol.events import Fenced, QueryFailed
+from airflow_streamstate.protocol.events import BatchRepeated, Fenced, QueryFailed
 from airflow_streamstate.protocol.layout import launch_folder
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.records import LaunchRecord

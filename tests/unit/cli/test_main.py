@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_streamstate import errors
-from airflow_streamstate.cli.exits import exit_status_of
 from airflow_streamstate.cli.main import cli, run
+from airflow_streamstate.cli.session import exit_status_of
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.errors import StreamStateError
 from support.shell import STREAM_VERBS, VERBS, Desk, parameters_of, shell, words_of

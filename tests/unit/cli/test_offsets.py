@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_streamstate.cli.offsets import read_offsets
+from airflow_streamstate.cli.options import read_offsets
 from support.scripted_driver import script
 from support.shell import Desk, shell
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest

@@ -6,9 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 
-from airflow_streamstate.cli import plan
-from airflow_streamstate.controller.scratch.plan_comparison import RecordedPlans
-from airflow_streamstate.controller.scratch.rehearsal import RehearsalView
+from airflow_streamstate.cli import upgrade
+from airflow_streamstate.controller.scratch.rehearsal import RecordedPlans, RehearsalView
 from airflow_streamstate.plan.report import START_ONE, PlanReport, QueryReport
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.scratch import RehearsedQuery
@@ -23,23 +22,23 @@ REPORT = PlanReport("orders", "r-0b8e3c525f0e-0001", "d-0003", "fits", "", "same
 
 def test_what_is_forked_is_said_first() -> None:
     """The stream as it is now, or the snapshot at its end."""
-    said = printed(partial(plan.rehearsing, view=VIEW, rehearse=True))
+    said = printed(partial(upgrade.rehearsing, view=VIEW, rehearse=True))
     assert "rehearsed on a fork of the state of d-0003 as it is now" in said
     assert "query raw never committed a batch" in said
     ended = replace(VIEW, start=StartPlan("seed", "d-0003-drained-000001", "d-0003"))
     assert "at the offsets of snapshot d-0003-drained-000001" in printed(
-        partial(plan.rehearsing, view=ended, rehearse=True)
+        partial(upgrade.rehearsing, view=ended, rehearse=True)
     )
     fresh = replace(VIEW, start=StartPlan("fresh"))
-    assert "rehearsed with nothing\n" in printed(partial(plan.rehearsing, view=fresh, rehearse=True))
+    assert "rehearsed with nothing\n" in printed(partial(upgrade.rehearsing, view=fresh, rehearse=True))
 
 
 def test_what_is_not_rehearsed_is_not_called_so() -> None:
     """The script is run for its plans; no batch is."""
-    said = printed(partial(plan.rehearsing, view=VIEW, rehearse=False))
+    said = printed(partial(upgrade.rehearsing, view=VIEW, rehearse=False))
     for outcome in ("fits", "refused", "failed", "deadline"):
         found = replace(REPORT, rehearse=False, outcome=outcome)
-        said += printed(plan.print_report, found)
+        said += printed(upgrade.print_report, found)
     assert "the plans of the change are compared with those of d-0003" in said
     assert "query raw never committed a batch" in said
     assert "rehears" not in said.replace(START_ONE, "")  # which names the variable that this run sets, too
@@ -49,7 +48,7 @@ def test_what_was_not_started_or_compared_is_said() -> None:
     """And nothing of what a script says acts on a terminal."""
     tried = RehearsedQuery("accepted", "restored", 1.25, "", ("a note \x1b[31m of the start",))
     found = replace(REPORT, queries={"new": QueryReport(None, rehearsed=tried), "old": QueryReport("needs-drain")})
-    said = printed(plan.print_report, replace(found, notes=("it ran on",)))
+    said = printed(upgrade.print_report, replace(found, notes=("it ran on",)))
     assert "the change fits: same" in said
     lines = [line.split() for line in said.splitlines()]
     assert ["new", "not", "compared", "accepted", "restored", "1.2"] in lines
@@ -61,4 +60,4 @@ def test_what_was_not_started_or_compared_is_said() -> None:
 def test_a_stream_without_plans_is_no_empty_page() -> None:
     """It says why there is nothing."""
     nothing = RecordedPlans("orders", "d-0001", {})
-    assert "no query was started yet" in printed(plan.recorded, nothing, {})
+    assert "no query was started yet" in printed(upgrade.recorded, nothing, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.cli.plan import duration_text, plan_tree_text
+from airflow_streamstate.cli.upgrade import duration_text, plan_tree_text
 from support.example_plan import EXAMPLE_PLAN
 from support.plan_golden import golden
 

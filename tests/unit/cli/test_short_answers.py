@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 from unit.cli.test_look import STATES
 
-from airflow_streamstate.cli.answer import MOST_CHARACTERS, MOST_LINES, Answer
 from airflow_streamstate.cli.options import COMMON_OPTIONS
 from airflow_streamstate.cli.render import error, shown
+from airflow_streamstate.cli.session import MOST_CHARACTERS, MOST_LINES, Answer
 from support.scripted_driver import script
 from support.shell import Desk, printed, shell
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
 from airflow_streamstate.protocol.signing import SIGNING_KEY_VARIABLE
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.scripted_driver import script
 from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY

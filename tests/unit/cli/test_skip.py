@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_streamstate.cli.orders import skip
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.protocol.commands import SkipRequest
-from airflow_streamstate.protocol.data_events import Skipped
+from airflow_streamstate.protocol.events import Skipped
 from airflow_streamstate.protocol.positions import SourceMove
 from support.scripted_driver import script
 from support.scripted_stream import ScriptedAttempt

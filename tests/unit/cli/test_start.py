@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
-from airflow_streamstate.cli.changes import launcher_of
-from airflow_streamstate.protocol.heartbeat import SourceLag
+from airflow_streamstate.cli.start import launcher_of
+from airflow_streamstate.protocol.positions import SourceLag
 from support.scripted_driver import NOTE, script
 from support.shell import Answer, Desk, shell
 

@@ -34,12 +34,11 @@ HELP_MODULES = 90
 ROOMS_OF_ACTS = (
     *("alerts", "declarations", "driver", "hooks", "operators", "page"),
     *("controller.adopt", "controller.commands", "controller.decide", "controller.deploy"),
-    *("controller.drivers.launching", "controller.mirrors", "controller.scratch", "controller.request"),
-    *("controller.restore_home", "controller.retention.leftovers", "controller.retention.pruning"),
-    *("controller.retention.retiring", "controller.supervise", "controller.upgrade"),
-    *("controller.wait.waiting", "launch.bundle", "launch.command", "launch.emr", "launch.kubernetes"),
-    *("launch.local_start", "launch.pinned_jars", "launch.rest", "launch.ssh", "launch.yarn"),
-    *("snapshot.capture", "snapshot.copy", "snapshot.deletion", "snapshot.placing", "snapshot.verify"),
+    *("controller.drivers.driver_launch", "controller.mirrors", "controller.scratch", "controller.request"),
+    *("controller.retention.pruning", "controller.retention.retiring", "controller.supervise", "controller.upgrade"),
+    *("controller.wait.waiting", "launch.command", "launch.emr", "launch.kubernetes"),
+    *("launch.local_start", "launch.spark_home", "launch.rest", "launch.ssh", "launch.yarn"),
+    *("snapshot.capture", "snapshot.copy", "snapshot.deletion", "snapshot.location", "snapshot.verify"),
     *("store.azure", "store.gcs", "store.obstore", "store.s3", "store.server"),
 )
 """What starts, changes or removes something, and the stores that are no disk."""

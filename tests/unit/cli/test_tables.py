@@ -12,7 +12,7 @@ from rich.console import Console
 from airflow_streamstate.cli import look, render
 from airflow_streamstate.cli.render import is_told_by, without_launch_folder
 from airflow_streamstate.controller.observe.observation import State
-from airflow_streamstate.protocol.causes import without_query_report
+from airflow_streamstate.protocol.redaction import without_query_report
 
 VERBOSE_STATUS = partial(render.status, verbose=True)
 

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from support.scripted_driver import script
 from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.cli import upgrade
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
 from airflow_streamstate.protocol.upgrades import OVER, Phase, Upgrade
 from support.asked_upgrades import of_kind
 from support.examples import example

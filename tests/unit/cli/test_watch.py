@@ -9,8 +9,7 @@ import signal
 import pytest
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.alerts import AlertRules
-from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.policies import AlertRules, RestartPolicy
 from support.launches import wait_until
 from support.scripted_driver import script
 from support.shell import Answer, Desk, shell

@@ -13,9 +13,8 @@ from airflow_streamstate.connectors.files import (
     log_folder,
     missing_entries,
 )
-from airflow_streamstate.connectors.sink import HeldBatches, Sink
+from airflow_streamstate.connectors.sink import FoundUndo, HeldBatches, Sink, UndoOrder
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_undo
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 from support.sink_reach import QUERY_ID, DictReach
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.connectors.sink import HeldBatches, Sink
+from airflow_streamstate.connectors.sink import FoundUndo, HeldBatches, Sink, UndoOrder
 from airflow_streamstate.connectors.tables import EPOCH_ID, LOOKS, QUERY_ID, IcebergSink
 from airflow_streamstate.connectors.testing import OTHER_QUERY_ID, SinkPlace, check_sink, check_undo
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from support import sink_reach
 from support.sink_reach import DictReach

@@ -9,7 +9,7 @@ import pytest
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.kafka import KafkaSource
-from airflow_streamstate.connectors.measuring import between, moves_between
+from airflow_streamstate.connectors.registry import between, moves_between
 from airflow_streamstate.connectors.source import Lag
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 from airflow_streamstate.store.memory import MemoryStore

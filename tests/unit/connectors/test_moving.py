@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.connectors.moving import consent_missing, describe, passes_over, reads_again
+from airflow_streamstate.connectors.moves import consent_missing, describe, passes_over, reads_again
 from airflow_streamstate.protocol.positions import SourceMove
 
 BACK = SourceMove("a", "3", "1", 0, 2, "files")

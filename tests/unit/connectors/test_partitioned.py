@@ -7,8 +7,7 @@ from airflow_streamstate.connectors.source import PassingOverConnector
 from airflow_streamstate.connectors.source import Source as SourceFacts
 from airflow_streamstate.sources import offsets
 from airflow_streamstate.sources.growing_files import GrowingFiles
-from airflow_streamstate.sources.interface import Json, Lost, Part
-from airflow_streamstate.sources.registration import remember
+from airflow_streamstate.sources.interface import Json, Lost, Part, remember
 from support.listed_source import ListedPart, ListedSource, Reading, Shelf, numbers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.connectors.plain_sinks import ConsoleSink, ForeachBatchSink, KafkaSink, MemorySink, NoopSink
+from airflow_streamstate.connectors.plain import ConsoleSink, ForeachBatchSink, KafkaSink, MemorySink, NoopSink
 from airflow_streamstate.connectors.sink import Sink, SinkConnector
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink
 from support.sink_reach import DictReach

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.connectors.rate_source import RateSource
+from airflow_streamstate.connectors.plain import RateSource
 from airflow_streamstate.connectors.source import Lag, Source
 
 

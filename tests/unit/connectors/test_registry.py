@@ -20,7 +20,7 @@ from airflow_streamstate.launch.driver_zip import build_driver_zip
 
 ROOT = Path(__file__).resolve().parents[3]
 THEIRS = """
-from airflow_streamstate.connectors.rate_source import RateSource
+from airflow_streamstate.connectors.plain import RateSource
 
 class Pulsar(RateSource):
     name = "pulsar"
@@ -68,7 +68,7 @@ def test_ours_are_installed() -> None:
     ("value", "said"),
     [
         ("no_such_module_anywhere:X", "ModuleNotFoundError"),
-        ("airflow_streamstate.connectors.rate_source:NoSuchClass", "AttributeError"),
+        ("airflow_streamstate.connectors.plain:NoSuchClass", "AttributeError"),
         ("json:loads", "TypeError"),
         (f"{__name__}:HalfAnConnector", "it lacks compare"),
         ("builtins:dict", "it lacks compare"),
@@ -78,7 +78,7 @@ def test_a_broken_connector_is_one_sentence(monkeypatch: pytest.MonkeyPatch, val
     """Each problem of a foreign connector is reported, and the others are there."""
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
     found = find_connectors(
-        SOURCES, SourceConnector, [point(value), point("airflow_streamstate.connectors.rate_source:RateSource", "rate")]
+        SOURCES, SourceConnector, [point(value), point("airflow_streamstate.connectors.plain:RateSource", "rate")]
     )
     assert [connector.name for connector in found.connectors] == ["rate"]
     assert len(found.problems) == 1
@@ -115,7 +115,7 @@ def test_a_package_that_cannot_be_read_hides_no_other(
 
 def test_others_are_asked_before_ours_and_each_once() -> None:
     """A foreign connector can know a source better; a package that is on the path twice is one package."""
-    ours = point("airflow_streamstate.connectors.rate_source:RateSource", "a")
+    ours = point("airflow_streamstate.connectors.plain:RateSource", "a")
     theirs = point("collections:OrderedDict", "z")
     found = find_connectors(SOURCES, object, [ours, theirs, ours])
     assert [type(connector).__name__ for connector in found.connectors] == ["OrderedDict", "RateSource"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_streamstate.connectors.files import FileSink
-from airflow_streamstate.connectors.plain_sinks import NoopSink
+from airflow_streamstate.connectors.plain import NoopSink
 from airflow_streamstate.connectors.sink import HeldBatches, Sink, connector_for, held_up_to
 
 

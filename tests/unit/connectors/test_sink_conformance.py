@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.connectors.files import FileSink
-from airflow_streamstate.connectors.plain_sinks import NoopSink
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkReach
+from airflow_streamstate.connectors.plain import NoopSink
+from airflow_streamstate.connectors.sink import FoundUndo, HeldBatches, Sink, SinkReach, UndoOrder
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_undo, check_warming
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
 from support.sink_reach import QUERY_ID, DictReach
 
 OUT = Sink("json", "/data/out")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.connectors.rate_source import RateSource
-from airflow_streamstate.connectors.replaying import sending_once
-from airflow_streamstate.connectors.socket_source import SENDS_ONCE, SocketSource
+from airflow_streamstate.connectors.plain import SENDS_ONCE, RateSource, SocketSource
+from airflow_streamstate.connectors.registry import sending_once
 from airflow_streamstate.connectors.source import LostInput, Preflight, SendingOnceConnector, Source, Untold
 from airflow_streamstate.connectors.testing import check_source
 from airflow_streamstate.protocol.positions import SourceIdentity

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.connectors.plain_sinks import NoopSink
-from airflow_streamstate.connectors.sink import Skips, known_sinks
-from airflow_streamstate.connectors.undoing import UndoingSink, means_of, undo_means
+from airflow_streamstate.connectors.plain import NoopSink
+from airflow_streamstate.connectors.sink import Skips, UndoingSink, known_sinks, means_of, undo_means
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.connectors.files import FileSink
-from airflow_streamstate.connectors.plain_sinks import ConsoleSink, ForeachBatchSink, KafkaSink, MemorySink, NoopSink
-from airflow_streamstate.connectors.sink import Sink
+from airflow_streamstate.connectors.plain import ConsoleSink, ForeachBatchSink, KafkaSink, MemorySink, NoopSink
+from airflow_streamstate.connectors.sink import Sink, WarmingSink
 from airflow_streamstate.connectors.tables import DeltaSink
-from airflow_streamstate.connectors.warming import WarmingSink
 
 OPTIONS = {
     "path": "/data/out",

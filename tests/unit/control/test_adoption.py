@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.control.adoption import adoption_register
-from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.stream import StreamControl, adoption_register
 from airflow_streamstate.errors import ConflictError, ObjectExistsError, VersionConflictError
-from airflow_streamstate.protocol.adoptions import Adoption
+from airflow_streamstate.protocol.records import Adoption
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
 from support.fake_clock import FakeClock

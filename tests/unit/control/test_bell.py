@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.bell import LISTENS_EVERY_SECONDS, OF_DRIVER, TO_DRIVER, Bell
+from airflow_streamstate.control.objects import LISTENS_EVERY_SECONDS, OF_DRIVER, TO_DRIVER, Bell
 from support.acting_clock import ActingClock
 
 

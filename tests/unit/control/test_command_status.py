@@ -31,16 +31,16 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
     DrainFailed,
     Draining,
+    Event,
     Expired,
     Ignored,
     Rejected,
+    Skipped,
     SnapshotReady,
     Stopped,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from airflow_streamstate.control.evidence import had_checkpoint, missing_checkpoint
+from airflow_streamstate.control.journal import had_checkpoint, missing_checkpoint
 from airflow_streamstate.protocol.events import QueryStarted, Stopped
 from airflow_streamstate.protocol.positions import QueryPosition
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control import feed
-from airflow_streamstate.control.feed import KEPT_PERIODS, PERIOD_MINUTES, FeedReader, FeedWriter
+from airflow_streamstate.control import objects
+from airflow_streamstate.control.objects import KEPT_PERIODS, PERIOD_MINUTES, FeedReader, FeedWriter
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.records import StreamRegister
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
@@ -47,7 +47,7 @@ def test_of_more_entries_than_any_home_has_some_are_left_out(monkeypatch: pytest
     """Whoever may write to a home cannot make a reader list for ever; a stream left out is looked at without a feed."""
     store, clock = MemoryStore(), FakeClock()
     written(store, clock, "b", "c", "a")
-    monkeypatch.setattr(feed, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(objects, "MOST_ENTRIES", 2)
     assert FeedReader(store, clock).news() == {"a", "b"}
 
 
@@ -128,7 +128,7 @@ def test_no_link_leads_a_writer_or_a_reader_out_of_the_feed(tmp_path: Path, plac
     (tmp_path / "victim" / "0").mkdir(parents=True)
     for precious in ("precious", "0/precious"):
         (tmp_path / "victim" / precious).write_text("x")
-    name = layout.feed_folder(feed._period_of(clock.now())) if place == "of this period" else place
+    name = layout.feed_folder(objects._period_of(clock.now())) if place == "of this period" else place
     link = tmp_path / "home" / name
     link.parent.mkdir(parents=True)
     link.symlink_to(tmp_path / "victim")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control import found_modules
-from airflow_streamstate.control.found_modules import MOST_MODULES
+from airflow_streamstate.control import artifacts
+from airflow_streamstate.control.artifacts import MOST_MODULES
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import MalformedMessageError, SignatureError
 from airflow_streamstate.protocol import layout
@@ -71,7 +71,7 @@ def endless(path: Path) -> None:
 def huge(path: Path) -> None:
     """More than any module has, of which the disk holds nothing."""
     with path.open("wb") as file:
-        file.truncate(found_modules.MOST_MODULE_BYTES + 1)
+        file.truncate(artifacts.MOST_MODULE_BYTES + 1)
 
 
 @pytest.mark.parametrize("make", [endless, huge, Path.mkdir])

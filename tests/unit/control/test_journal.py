@@ -19,12 +19,10 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import to_bytes
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, to_bytes
 from airflow_streamstate.protocol.commands import DrainNotification
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Drained, Expired, Ignored, Noted, Rejected, Stopped
-from airflow_streamstate.protocol.heartbeat import Heartbeat
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+from airflow_streamstate.protocol.events import Drained, Event, Expired, Ignored, Noted, Rejected, Stopped
+from airflow_streamstate.protocol.positions import Heartbeat
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.control.lease import RENEW_SHARE, Lease
+from airflow_streamstate.control.objects import RENEW_SHARE, Lease
 from airflow_streamstate.errors import UnavailableError
 from support.fake_clock import FakeClock
 

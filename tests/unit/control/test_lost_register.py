@@ -6,15 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.control.adoption import adoption_register
-from airflow_streamstate.control.stream import StreamControl, lost_register
+from airflow_streamstate.control.stream import StreamControl, adoption_register, lost_register
 from airflow_streamstate.errors import MalformedMessageError, StreamNotFoundError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.adoptions import Adoption, AdoptionStatus
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.ids import snapshot_id_for
-from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.records import Adoption, AdoptionStatus, DeploymentSpec, StartPlan, StreamRegister
 from airflow_streamstate.store.memory import MemoryStore
 from support.checkpoints import HookedStore
 from support.examples import example

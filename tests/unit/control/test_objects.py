@@ -28,8 +28,8 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol.codec import to_bytes
-from airflow_streamstate.protocol.heartbeat import Heartbeat
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.positions import Heartbeat
+from airflow_streamstate.protocol.records import StreamRegister
 from airflow_streamstate.store.base import StoredObject
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError
-from airflow_streamstate.protocol.retention import PendingDeletion
+from airflow_streamstate.protocol.policies import PendingDeletion
 from airflow_streamstate.store.memory import MemoryStore
 from support.fake_clock import FakeClock
 

@@ -10,17 +10,16 @@ import pytest
 
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.errors import MalformedMessageError, SignatureError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import encoded, to_bytes, to_json
-from airflow_streamstate.protocol.heartbeat import Heartbeat
 from airflow_streamstate.protocol.ids import upgrade_id_for
-from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.positions import Heartbeat
+from airflow_streamstate.protocol.records import DeploymentSpec, StreamRegister
 from airflow_streamstate.protocol.signing import SigningKeys
 from airflow_streamstate.protocol.upgrades import UpgradeLease
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.location import SnapshotPlaces
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import EXAMPLES
 from support.fake_clock import FakeClock

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_streamstate.control.source_history import identities_taken_over, identities_when_planned
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Draining, QueryStarted, SnapshotReady, Stopped
+from airflow_streamstate.control.stream import identities_taken_over, identities_when_planned
+from airflow_streamstate.protocol.events import Draining, Event, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity
 from airflow_streamstate.protocol.records import StartPlan

@@ -20,13 +20,11 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import Message, to_bytes
-from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, OLDEST_PROTOCOL, Message, to_bytes
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSeal
-from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.positions import Heartbeat
+from airflow_streamstate.protocol.records import Claim, DeploymentSpec, LaunchRecord, RequestRecord, StreamRegister
 from airflow_streamstate.protocol.scratch import Handover, ScratchRun, ScratchVerdict, Waiting
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example
 from support.fake_clock import FakeClock

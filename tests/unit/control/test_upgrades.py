@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import UpgradeJournal, UpgradeState, rehearsal_ids_in, state_of
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal, UpgradeState, rehearsal_ids_in, state_of
 from airflow_streamstate.errors import InvalidRequestError, ObjectExistsError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.upgrades import (

@@ -6,9 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_streamstate.control.writers import spark_that_wrote
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import QueryStarted, Started
+from airflow_streamstate.control.journal import spark_that_wrote
+from airflow_streamstate.protocol.events import Event, QueryStarted, Started
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition
 

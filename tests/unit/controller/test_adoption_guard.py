@@ -6,18 +6,17 @@ from functools import partial
 
 import pytest
 
-from airflow_streamstate.control.adoption import adoption_register
-from airflow_streamstate.control.stream import StreamControl
+from airflow_streamstate.control.stream import StreamControl, adoption_register
 from airflow_streamstate.controller.adopt.adoptions import Adoptions
-from airflow_streamstate.controller.adoption_guard import create_unadopted
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
-from airflow_streamstate.controller.deploy.deploy import Deployer
+from airflow_streamstate.controller.deploy.deployment import Deployer
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.retention.pruning import Retaining
+from airflow_streamstate.controller.stream_guards import create_unadopted
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError
 from airflow_streamstate.protocol.events import Failed
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.records import StreamRegister
 from airflow_streamstate.store.memory import MemoryStore
 from support.adopting import AdoptingStage
 from support.checkpoints import HookedStore, once, run_batches

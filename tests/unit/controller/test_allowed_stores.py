@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.allowed import Allowed
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import InvalidRequestError

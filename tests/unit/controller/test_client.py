@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.observe.orders import OrderVerb
+from airflow_streamstate.controller.observe.pending_orders import OrderVerb
 from airflow_streamstate.controller.wait.condition import WANTED
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL

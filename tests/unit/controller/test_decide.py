@@ -40,10 +40,8 @@ from airflow_streamstate.protocol.events import Drained, Finished
 from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, StateLeft
-from airflow_streamstate.protocol.records import RequestRecord, StartPlan, StateRewrite
-from airflow_streamstate.protocol.register import Intent, StreamRegister
-from airflow_streamstate.protocol.terms.start import StartTerms
-from airflow_streamstate.protocol.terms.version import Artifact, Version
+from airflow_streamstate.protocol.records import Intent, RequestRecord, StartPlan, StateRewrite, StreamRegister
+from airflow_streamstate.protocol.terms.version import Artifact, StartTerms, Version
 from support.examples import example
 from support.fake_clock import START_AT
 from support.sim_stage import STREAM, Stage

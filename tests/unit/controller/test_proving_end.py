@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.errors import ConflictError
 from support.sim_stage import Stage

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.restore_home import Restoring
+from airflow_streamstate.controller.mirrors import Restoring
 from airflow_streamstate.errors import (
     ConflictError,
     MalformedMessageError,
@@ -23,7 +23,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Claimed
 from airflow_streamstate.snapshot.deletion import Remover
-from airflow_streamstate.snapshot.mirror import carry_records, mirror_snapshot
+from airflow_streamstate.snapshot.mirror_copies import carry_records, mirror_snapshot
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore

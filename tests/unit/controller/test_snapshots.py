@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.errors import SnapshotNotFoundError, StreamNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.policies import RetentionPolicy
 from support.sim_stage import STREAM, Stage
 
 

@@ -8,15 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.control.alerts import AlertBook
-from airflow_streamstate.controller.upgrade.ends import finish
+from airflow_streamstate.control.registers import AlertBook
+from airflow_streamstate.controller.upgrade.forward import finish
 from airflow_streamstate.errors import StreamNotFoundError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.alerts import Alert, Told
-from airflow_streamstate.protocol.events import Failed, SnapshotReady
-from airflow_streamstate.protocol.heartbeat import QueryBeat
-from airflow_streamstate.protocol.restarts import Restarts
-from airflow_streamstate.protocol.stream_events import StreamCursor, StreamEvent
+from airflow_streamstate.protocol.events import Failed, SnapshotReady, StreamCursor, StreamEvent
+from airflow_streamstate.protocol.policies import Alert, Restarts, Told
+from airflow_streamstate.protocol.positions import QueryBeat
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage
 

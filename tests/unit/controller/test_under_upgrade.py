@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.control.upgrades import ABANDONED, LEASE_SECONDS, UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import ABANDONED, LEASE_SECONDS, UpgradeJournal
 from airflow_streamstate.controller.scratch import rehearsal
-from airflow_streamstate.controller.under_upgrade import (
+from airflow_streamstate.controller.stream_guards import (
     BusyError,
     NotHeldError,
     refuse_another_upgrade,
     refuse_during_upgrade,
 )
-from airflow_streamstate.controller.upgrade.tools import Tools
+from airflow_streamstate.controller.upgrade.steps import Tools
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
 from airflow_streamstate.controller.upgrade.upgrades import ACT_SECONDS
-from airflow_streamstate.controller.upgrade.views import UpgradeView
 from airflow_streamstate.errors import ConflictError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.positions import QueryBeat
 from airflow_streamstate.protocol.upgrades import Planned, UpgradePlan, UpgradeStep
 from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.declarations.checking import checked
-from airflow_streamstate.declarations.reading import read_streams
+from airflow_streamstate.declarations.diff import checked
+from airflow_streamstate.declarations.reader import read_streams
 from airflow_streamstate.errors import InvalidRequestError
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.declarations.comparing import FieldDifference, differences
-from airflow_streamstate.declarations.exporting import version_fields
-from airflow_streamstate.declarations.term_parts import changes_of, places
+from airflow_streamstate.declarations.diff import FieldDifference, differences
+from airflow_streamstate.declarations.export import version_fields
+from airflow_streamstate.declarations.stream_file import changes_of, places
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import terms_of
 from airflow_streamstate.protocol.terms.version import Artifact, LauncherChoice, Version

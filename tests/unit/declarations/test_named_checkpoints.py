@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.controller.request.requests import deploy_request
-from airflow_streamstate.declarations.named_checkpoints import check_named_checkpoints
+from airflow_streamstate.declarations.diff import check_named_checkpoints
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.options import StoreOptions
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.declarations.reading import MOST_BYTES, DeclaredStream, read_stream, read_streams
-from airflow_streamstate.declarations.term_parts import places, reasons, values_in
+from airflow_streamstate.declarations.reader import MOST_BYTES, DeclaredStream, read_stream, read_streams
+from airflow_streamstate.declarations.stream_file import places, reasons, values_in
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.terms.stream import StreamTerms
-from airflow_streamstate.protocol.terms.version import Version
+from airflow_streamstate.protocol.terms.version import StreamTerms, Version
 
 WHOLE = """\
 id: flights

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from airflow_streamstate.declarations.comparing import StreamDifference, compare
-from airflow_streamstate.declarations.reading import read_streams
+from airflow_streamstate.declarations.diff import StreamDifference, compare
+from airflow_streamstate.declarations.reader import read_streams
 from support.sim_stage import STREAM, Stage
 
 Life = Callable[[Stage], object]

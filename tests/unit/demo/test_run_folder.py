@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.launch.session import MARKER
+from airflow_streamstate.launch.processes import MARKER
 from support.run_folder import FolderError, run_folder, survivors
 
 # A run that starts an Airflow and a driver, as far as their processes go, and is then killed.

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 STARTER = """
 import sys, threading, time
-from airflow_streamstate.driver.ending import ScriptEnd
+from airflow_streamstate.driver.script import ScriptEnd
 from airflow_streamstate.driver.script import run_script
 
 script, end, is_over = sys.argv[1], ScriptEnd(), threading.Event()

@@ -13,7 +13,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.driver.main import FAILED_STATUS, USAGE_STATUS, main
 from airflow_streamstate.protocol.events import Claimed, Failed, Finished
 from airflow_streamstate.protocol.scratch import Rehearsal, ScratchRun, ScratchVerdict
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.order import RehearsalTerms
 from support.drivers import STREAM, Deployments
 from support.earlier_home import STREAM_THERE, WORDS, earlier_home
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.driver.pinned_modules import PinnedModules
-from airflow_streamstate.driver.script import take_out_own_frames
+from airflow_streamstate.driver.script import PinnedModules, take_out_own_frames
 
 
 class Folders:
@@ -169,7 +168,7 @@ def test_a_compiled_module_is_loaded_from_where_it_is_placed(folders: Folders) -
     code = f"""
 import sys
 from pathlib import Path
-from airflow_streamstate.driver.pinned_modules import PinnedModules
+from airflow_streamstate.driver.script import PinnedModules
 PinnedModules(Path({str(folders.placed)!r}), Path({str(folders.own)!r}), [{name!r}], print).install()
 sys.path[0] = {str(folders.own)!r}
 sys.modules.pop("_bisect", None)

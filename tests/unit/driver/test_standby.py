@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.connectors.sink import HeldBatches
-from airflow_streamstate.control.bell import Bell
+from airflow_streamstate.control.objects import Bell
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.driver.agent.supervisor import Supervisor
-from airflow_streamstate.driver.attempt.background import InBackground
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
+from airflow_streamstate.driver.agent.agent import Supervisor
+from airflow_streamstate.driver.attempt.attempt import InBackground
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.rehearsal.rehearsed_attempt import RehearsedAttempt
+from airflow_streamstate.driver.rehearsal.committed_batches import RehearsedAttempt
 from airflow_streamstate.driver.rehearsal.warming import WARM_BATCHES
-from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS, ScriptFailure
+from airflow_streamstate.driver.shutdown.script_end import FENCED_STATUS, ScriptFailure
 from airflow_streamstate.driver.standby import (
     ASK_AGAIN_SECONDS,
     LOOK_SECONDS,
@@ -36,7 +36,7 @@ from airflow_streamstate.protocol.ids import launch_key_for, scratch_id_for, upg
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.scratch import Handover, Rehearsal, ScratchRun
 from airflow_streamstate.protocol.settings import COMMAND_POLL_SECONDS_ON_S3, AgentSettings
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.order import RehearsalTerms
 from airflow_streamstate.protocol.upgrades import Phase, Upgrade, UpgradeStep
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import example

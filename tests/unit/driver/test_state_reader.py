@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.driver.config import DriverConfig
-from airflow_streamstate.driver.state_reader import LATE_STATUS, Report, read_state
+from airflow_streamstate.driver.main import LATE_STATUS, Report, read_state
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.snapshot.state_order import PROGRESS, RESULT, StateOrder
+from airflow_streamstate.snapshot.state_tables import PROGRESS, RESULT, StateOrder
 from support.fake_clock import FakeClock
 
 SECRET = "hunter2-and-more"

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.watchdog import LOST_JVM_STATUS, is_child_of_jvm, watch_parent
+from airflow_streamstate.driver.main import LOST_JVM_STATUS, is_child_of_jvm, watch_parent
 
 
 class _QuickClock(type(SYSTEM_CLOCK)):

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 import pytest
 
-from airflow_streamstate.hooks.commands import get_commands, streamstate
+from airflow_streamstate.hooks.airflow_command import get_commands, streamstate
 from support.airflow_streams import CONN_ID, NamedHome
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.hooks.ending import end_as_asked
+from airflow_streamstate.hooks.task_upgrades import end_as_asked
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from support.airflow_streams import NamedHome
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.hooks.launchers import CONNECT
-from airflow_streamstate.hooks.launchers import _refused as refused
+from airflow_streamstate.hooks.connection import CONNECT
+from airflow_streamstate.hooks.connection import _refused as refused
 
 
 @pytest.mark.parametrize("launcher", ["kubernetes", "emr-serverless", "emr-eks"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.cli.changes import launcher_of
+from airflow_streamstate.cli.start import launcher_of
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.hooks.rendered import (
     as_moment,
@@ -25,9 +25,7 @@ from airflow_streamstate.hooks.rendered import (
     whole_number,
     yes_or_no,
 )
-from airflow_streamstate.protocol.alerts import AlertRules
-from airflow_streamstate.protocol.restarts import RestartPolicy
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.policies import AlertRules, RestartPolicy, RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import terms_of
 from airflow_streamstate.protocol.terms.version import LauncherChoice, Version

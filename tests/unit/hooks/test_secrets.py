@@ -9,10 +9,10 @@ import pytest
 from airflow.providers.common.compat.sdk import redact
 
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
-from airflow_streamstate.hooks import secrets
-from airflow_streamstate.hooks.secrets import airflow_secrets
+from airflow_streamstate.hooks import connection
+from airflow_streamstate.hooks.connection import airflow_secrets
 from airflow_streamstate.hooks.streamstate import StreamStateHook
-from airflow_streamstate.protocol.references import parse_reference
+from airflow_streamstate.protocol.redaction import parse_reference
 
 
 def look_up(text: str, environ: dict[str, str] | None = None) -> str:
@@ -83,7 +83,7 @@ def test_a_backend_that_fails_may_be_asked_again(monkeypatch: pytest.MonkeyPatch
     def fails(_key: str, **_more: Any) -> str:
         raise RuntimeError("cannot open with password hunter2")
 
-    monkeypatch.setattr(secrets.Variable, "get", fails)
+    monkeypatch.setattr(connection.Variable, "get", fails)
     with pytest.raises(UnavailableError, match="could not look up a secret") as raised:
         look_up("secret://airflow-variable/token")
     assert raised.value.context["error"] == "RuntimeError"

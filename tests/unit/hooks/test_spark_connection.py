@@ -10,7 +10,7 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.hooks.spark_connection import spark_submission
+from airflow_streamstate.hooks.connection import spark_submission
 from airflow_streamstate.launch.submit_options import read_prefix
 
 

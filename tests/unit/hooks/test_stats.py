@@ -8,8 +8,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException, Stats, TaskDeferred
 
 from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.hooks.configuration import count, gauge
 from airflow_streamstate.hooks.refusals import told_to_airflow
-from airflow_streamstate.hooks.stats import count, gauge
 
 
 class Task:

@@ -19,7 +19,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.hooks.streamstate import StreamStateHook, without_airflows_own
-from airflow_streamstate.launch.inherited import inherited
+from airflow_streamstate.launch.local import inherited
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver

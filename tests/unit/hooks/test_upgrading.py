@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.upgrades import ABANDONED, UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import ABANDONED, UpgradeJournal
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import StreamNotFoundError
-from airflow_streamstate.hooks.ending import end_watched
-from airflow_streamstate.hooks.upgrading import (
+from airflow_streamstate.hooks.task_upgrades import (
     advance_upgrade,
+    end_watched,
     give_up,
     give_up_from_afar,
     stands_for_nothing,
     upgrade_of,
     what_remains,
 )
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from airflow_streamstate.protocol.upgrades import Cancellation
 from support import scripted_driver
 from support.airflow_streams import NamedHome

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_streamstate.driver.config import read_driver_config
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.bundle import build_bundle
+from airflow_streamstate.launch.command import build_bundle
 from airflow_streamstate.launch.interface import LaunchRequest
 from support.launches import launch_request
 

@@ -24,7 +24,7 @@ from botocore.stub import Stubber
 
 import airflow_streamstate.launch.emr
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, UnavailableError
-from airflow_streamstate.launch.emr.launcher import EmrOnEksLauncher, EmrServerlessLauncher, _EmrLauncher
+from airflow_streamstate.launch.emr import EmrOnEksLauncher, EmrServerlessLauncher, _EmrLauncher
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 from support.fake_clock import FakeClock
 from support.launches import launch_request
@@ -311,7 +311,7 @@ def test_the_entry_point_fetches_the_folder_and_runs_the_program(endpoint: str, 
     }
     for name, text in files.items():
         s3.put_object(Bucket=BUCKET, Key=f"entry/{name}", Body=text.encode())
-    start = Path(airflow_streamstate.launch.emr.__file__).with_name("start.py")
+    start = Path(airflow_streamstate.launch.emr.__file__).with_name("emr_start.py")
     environ = {
         "AWS_ACCESS_KEY_ID": "k",
         "AWS_SECRET_ACCESS_KEY": "s",

@@ -19,10 +19,10 @@ from airflow_streamstate.errors import (
     UnavailableError,
     UntrustedRecordError,
 )
+from airflow_streamstate.launch import emr_client as emr_client
 from airflow_streamstate.launch import rest
-from airflow_streamstate.launch.emr import client as emr_client
-from airflow_streamstate.launch.emr.client import Objects, new_client
-from airflow_streamstate.launch.emr.launcher import EmrOnEksLauncher, EmrServerlessLauncher, _EmrLauncher
+from airflow_streamstate.launch.emr import EmrOnEksLauncher, EmrServerlessLauncher, _EmrLauncher
+from airflow_streamstate.launch.emr_client import Objects, new_client
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace
 from support.hostile_server import Act, answering, dripping, dripping_head, endless, hostile_server, redirecting
 from support.loopback import QuietHandler
@@ -233,7 +233,7 @@ def test_a_name_that_leaves_the_folder_ends_the_driver(
         download_file=lambda _bucket, _key, path: fetched.append(path),
     )
     monkeypatch.setattr(boto3, "client", lambda *_, **__: client)
-    start = runpy.run_path(str(Path(airflow_streamstate.launch.emr.__file__).with_name("start.py")))
+    start = runpy.run_path(str(Path(airflow_streamstate.launch.emr.__file__).with_name("emr_start.py")))
     with pytest.raises(SystemExit, match="leaves its folder"):
         start["fetch"]("s3://streams/launch/", tmp_path / "driver")
     assert fetched == []

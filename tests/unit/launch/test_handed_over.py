@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.launch.handed_over import handed_over_secrets
 from airflow_streamstate.launch.interface import LaunchHandle
+from airflow_streamstate.launch.local import handed_over_secrets
 
 
 def handle(data: dict[str, object]) -> LaunchHandle:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.launch.inherited import inherited
-from airflow_streamstate.launch.local import LocalLauncher
+from airflow_streamstate.launch.local import LocalLauncher, inherited
 from airflow_streamstate.store.options import AzureOptions, S3Options, StoreOptions
 from support.launches import launch_request, wait_for_end
 

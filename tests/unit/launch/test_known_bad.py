@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.launch.known_bad import KNOWN_BAD, brought_names, installed_names, known_bad_among
+from airflow_streamstate.launch.submit_options import KNOWN_BAD, brought_names, installed_names, known_bad_among
 
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.launch.local import LocalLauncher
-from airflow_streamstate.launch.master import (
+from airflow_streamstate.launch.submit_options import (
     SETTING,
     addresses_of,
     check_master,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.emr.options import EmrServerlessOptions
-from airflow_streamstate.launch.options import plain_options, read_options
-from airflow_streamstate.launch.ssh.options import SshOptions
-from airflow_streamstate.launch.yarn.options import YarnOptions
+from airflow_streamstate.launch.emr_client import EmrServerlessOptions
+from airflow_streamstate.launch.interface import plain_options, read_options
+from airflow_streamstate.launch.ssh_connection import SshOptions
+from airflow_streamstate.launch.yarn_api import YarnOptions
 
 
 @pytest.mark.parametrize(

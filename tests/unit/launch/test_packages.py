@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.packages import SETTING, connector_for
+from airflow_streamstate.launch.spark_home import SETTING, connector_for
 
 
 def spark(base: Path, *jars: str) -> Path:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
-from airflow_streamstate.launch.packages import SETTING, connector_for
-from airflow_streamstate.launch.pinned_jars import HADOOP_3_5_0, pinned_jars
+from airflow_streamstate.launch.spark_home import HADOOP_3_5_0, SETTING, connector_for, pinned_jars
 from support.hostile_server import Act, hostile_server, redirecting
 from support.loopback import QuietHandler
 

@@ -11,8 +11,7 @@ import pytest
 
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.launch.folder import LaunchFolder
-from airflow_streamstate.launch.processes import read_stat, this_machine
-from airflow_streamstate.launch.session import Session
+from airflow_streamstate.launch.processes import Session, read_stat, this_machine
 
 SessionOf = Callable[..., Session]
 

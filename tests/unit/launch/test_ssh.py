@@ -11,7 +11,7 @@ import pytest
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchHandle
-from airflow_streamstate.launch.ssh.launcher import SshLauncher
+from airflow_streamstate.launch.ssh import SshLauncher
 from support.launches import launch_request
 from support.loopback import free_port
 
@@ -75,7 +75,7 @@ def test_the_part_that_runs_on_the_host_needs_nothing_but_python() -> None:
         "import sys\n"
         "for name in ('paramiko', 'boto3', 'kubernetes', 'click', 'rich', 'airflow', 'pyspark'):\n"
         "    sys.modules[name] = None\n"
-        "import airflow_streamstate.launch.ssh.remote\n"
+        "import airflow_streamstate.launch.ssh_remote\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

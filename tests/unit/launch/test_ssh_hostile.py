@@ -14,11 +14,11 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError, UntrustedRecordError
+from airflow_streamstate.launch import ssh as ssh
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace
-from airflow_streamstate.launch.ssh import launcher as ssh
-from airflow_streamstate.launch.ssh.bootstrap import MARK
-from airflow_streamstate.launch.ssh.launcher import SshLauncher
-from airflow_streamstate.launch.ssh.remote import folder_of
+from airflow_streamstate.launch.ssh import SshLauncher
+from airflow_streamstate.launch.ssh_bootstrap import MARK
+from airflow_streamstate.launch.ssh_remote import folder_of
 
 KEY = "d-0001-a0001"
 Act = Callable[[paramiko.Channel], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.ssh.options import SshOptions
+from airflow_streamstate.launch.ssh_connection import SshOptions
 
 
 def test_options_of_a_command_line_are_texts() -> None:

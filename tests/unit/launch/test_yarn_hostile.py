@@ -10,10 +10,10 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import UnavailableError, UntrustedRecordError
+from airflow_streamstate.launch import yarn as yarn
+from airflow_streamstate.launch import yarn_api
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace
-from airflow_streamstate.launch.yarn import launcher as yarn
-from airflow_streamstate.launch.yarn import resource_manager
-from airflow_streamstate.launch.yarn.launcher import YarnLauncher, tag_of
+from airflow_streamstate.launch.yarn import YarnLauncher, tag_of
 from support.hostile_server import Act, answering, dripping, endless, hostile_server, redirecting
 
 APP = "application_1700000000000_0001"
@@ -49,7 +49,7 @@ def cluster(told: object, *, attempt: object = None, node: object = None) -> dic
 @pytest.fixture
 def launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> YarnLauncher:
     """One that waits for answers a tenth as long."""
-    monkeypatch.setattr(resource_manager, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(yarn_api, "ANSWER_SECONDS", 0.5)
     monkeypatch.setattr(yarn, "KILL_SECONDS", 0.1)
     return YarnLauncher(SYSTEM_CLOCK, environ={"HADOOP_CONF_DIR": str(tmp_path)})
 
@@ -101,7 +101,7 @@ def test_the_log_of_a_node_comes_from_nodes_of_the_cluster_only(launcher: YarnLa
 
 def test_a_node_that_is_this_machine_is_not_asked_for_a_cluster_elsewhere() -> None:
     """Neither is the address of a cloud's metadata."""
-    manager = resource_manager.ResourceManager(["http://rm.example:8088"])
+    manager = yarn_api.ResourceManager(["http://rm.example:8088"])
     manager._active = manager.addresses[0]
     for address in ("127.0.0.1", "::1", "169.254.169.254", "fe80::1%eth0", "::ffff:127.0.0.1", "0.0.0.0"):  # noqa: S104
         assert manager._is_no_node(address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.launch.yarn.logs import log_in
+from airflow_streamstate.launch.yarn_api import log_in
 
 
 def text(value: str) -> bytes:

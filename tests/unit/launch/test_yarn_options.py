@@ -13,9 +13,8 @@ import pytest
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchPlace
-from airflow_streamstate.launch.yarn.launcher import YarnLauncher, driver_megabytes, megabytes, tag_of, the_one
-from airflow_streamstate.launch.yarn.options import YarnOptions
-from airflow_streamstate.launch.yarn.resource_manager import ResourceManager, addresses_in, read_site
+from airflow_streamstate.launch.yarn import YarnLauncher, driver_megabytes, megabytes, tag_of, the_one
+from airflow_streamstate.launch.yarn_api import ResourceManager, YarnOptions, addresses_in, read_site
 from support.launches import launch_request
 from support.loopback import QuietHandler, free_port, served
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator
 
-from airflow_streamstate.operators.approval import ApprovalByAnotherOperator, answer_within
 from airflow_streamstate.operators.base import requester_of
+from airflow_streamstate.operators.plan import ApprovalByAnotherOperator, answer_within
 from airflow_streamstate.streams_dag import StreamsDag
 from support.fake_clock import FakeClock
 
@@ -67,5 +67,5 @@ def test_an_answer_is_awaited_with_every_release_of_the_provider(monkeypatch: py
     day = timedelta(days=1)
     assert answer_within(day) == {"response_timeout": day}
     assert ApprovalByAnotherOperator(task_id="approve", subject="?", **answer_within(day)).response_timeout == day
-    monkeypatch.setattr("airflow_streamstate.operators.approval.HITLOperator", BaseOperator)
+    monkeypatch.setattr("airflow_streamstate.operators.plan.HITLOperator", BaseOperator)
     assert answer_within(day) == {"execution_timeout": day}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 
-from airflow_streamstate.declarations.comparing import FieldDifference, StreamDifference
-from airflow_streamstate.hooks.markdown import plain_markdown
+from airflow_streamstate.declarations.diff import FieldDifference, StreamDifference
+from airflow_streamstate.hooks.rendered import plain_markdown
 from airflow_streamstate.operators.declared import as_markdown
 from support.airflow_home import DAGS_FOLDER
 

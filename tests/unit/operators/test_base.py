@@ -19,25 +19,25 @@ from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError
 from airflow_streamstate.operators.base import StreamStateOperator, request_id_of, requester_of
 from airflow_streamstate.operators.declared import CompareStreamsOperator
-from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.drain import DrainStreamOperator
-from airflow_streamstate.operators.export import ExportStateOperator
-from airflow_streamstate.operators.launching import LaunchingOperator
-from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
-from airflow_streamstate.operators.pin import PinSnapshotOperator
+from airflow_streamstate.operators.deploy import DeployStreamOperator, LaunchingOperator, ResumeStreamOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
-from airflow_streamstate.operators.prune import PruneSnapshotsOperator
-from airflow_streamstate.operators.rescale import RescaleStreamOperator
-from airflow_streamstate.operators.resume import ResumeStreamOperator
-from airflow_streamstate.operators.retire import RetireStreamOperator
-from airflow_streamstate.operators.rollback import RollbackStreamOperator
-from airflow_streamstate.operators.skip import SkipBatchOperator
-from airflow_streamstate.operators.snapshot import SnapshotStreamOperator
-from airflow_streamstate.operators.stop import StopStreamOperator
-from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
-from airflow_streamstate.operators.verify import VerifySnapshotOperator
+from airflow_streamstate.operators.snapshot import (
+    ExportStateOperator,
+    MirrorSnapshotsOperator,
+    PinSnapshotOperator,
+    PruneSnapshotsOperator,
+    SnapshotStreamOperator,
+    VerifySnapshotOperator,
+)
+from airflow_streamstate.operators.stop import (
+    DrainStreamOperator,
+    RetireStreamOperator,
+    SkipBatchOperator,
+    StopStreamOperator,
+)
+from airflow_streamstate.operators.upgrade import RescaleStreamOperator, RollbackStreamOperator, UpgradeStreamOperator
 from airflow_streamstate.protocol.ids import check_id
-from airflow_streamstate.triggers.events import EventContent
+from airflow_streamstate.triggers.streamstate import EventContent
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 

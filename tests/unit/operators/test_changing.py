@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.operators.changing import ChangingOperator
+from airflow_streamstate.operators.base import ChangingOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 

@@ -13,12 +13,12 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.declarations.comparing import StreamDifference
+from airflow_streamstate.declarations.diff import StreamDifference
 from airflow_streamstate.errors import DeadlineExceededError, InvalidRequestError
 from airflow_streamstate.operators.declared import ApplyStreamsOperator, CompareStreamsOperator
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.streams_dag import StreamsDag
-from airflow_streamstate.triggers.events import EventContent
+from airflow_streamstate.triggers.streamstate import EventContent
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome

@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, redact
 
-from airflow_streamstate.control.alerts import AlertBook
+from airflow_streamstate.control.registers import AlertBook
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.operators.base import names_of
 from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.retire import RetireStreamOperator
-from airflow_streamstate.operators.term_fields import names_of
-from airflow_streamstate.protocol.alerts import AlertRules
-from airflow_streamstate.protocol.ownership import Ownership
-from airflow_streamstate.protocol.restarts import RestartPolicy
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.operators.stop import RetireStreamOperator
+from airflow_streamstate.protocol.policies import AlertRules, Ownership, RestartPolicy, RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext

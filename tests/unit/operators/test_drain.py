@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from airflow_streamstate.operators.drain import DrainStreamOperator
+from airflow_streamstate.operators.stop import DrainStreamOperator
 from airflow_streamstate.protocol.commands import DrainNotification
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome

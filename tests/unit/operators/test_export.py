@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.controller.scratch.reading import Readings
+from airflow_streamstate.controller.scratch.readings import Readings
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.operators.export import ExportStateOperator
-from airflow_streamstate.operators.term_fields import rendered_terms
-from airflow_streamstate.protocol.terms.reading import ExportTerms
+from airflow_streamstate.operators.base import rendered_terms
+from airflow_streamstate.operators.snapshot import ExportStateOperator
+from airflow_streamstate.protocol.terms.order import ExportTerms
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 from support.airflow_upgrades import Pushed

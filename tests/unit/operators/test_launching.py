@@ -9,9 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError
-from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.launching import launched
-from airflow_streamstate.operators.resume import ResumeStreamOperator
+from airflow_streamstate.operators.deploy import DeployStreamOperator, ResumeStreamOperator, launched
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome

@@ -9,10 +9,9 @@ from airflow.sdk import DAG
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.drain import DrainStreamOperator
-from airflow_streamstate.operators.stop import StopStreamOperator
+from airflow_streamstate.operators.stop import DrainStreamOperator, StopStreamOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
-from airflow_streamstate.sensors.health import StreamHealthSensor
+from airflow_streamstate.sensors.streamstate import StreamHealthSensor
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,9 @@ import pytest
 from airflow.sdk.log import redact
 
 from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.export import ExportStateOperator
-from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
-from airflow_streamstate.operators.rollback import RollbackStreamOperator
-from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
-from airflow_streamstate.operators.verify import VerifySnapshotOperator
+from airflow_streamstate.operators.snapshot import ExportStateOperator, MirrorSnapshotsOperator, VerifySnapshotOperator
+from airflow_streamstate.operators.upgrade import RollbackStreamOperator, UpgradeStreamOperator
 
 SHOWN = [
     ("conf", {"spark.hadoop.fs.s3a.secret.key": "{}"}),

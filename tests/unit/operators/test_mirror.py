@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.operators.mirror import MirrorSnapshotsOperator
-from airflow_streamstate.snapshot.mirror import is_mirrored
+from airflow_streamstate.operators.snapshot import MirrorSnapshotsOperator
+from airflow_streamstate.snapshot.mirror_copies import is_mirrored
 from airflow_streamstate.store.local import LocalStore
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome

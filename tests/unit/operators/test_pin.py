@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.operators.pin import PinSnapshotOperator
+from airflow_streamstate.control.registers import Retention
+from airflow_streamstate.operators.snapshot import PinSnapshotOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 

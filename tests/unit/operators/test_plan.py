@@ -22,8 +22,7 @@ from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.protocol.scratch import Replay
-from airflow_streamstate.triggers.events import EventContent
-from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+from airflow_streamstate.triggers.streamstate import EventContent, StreamStateTrigger
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome

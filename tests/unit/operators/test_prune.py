@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.operators.prune import PruneSnapshotsOperator
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.control.registers import Retention
+from airflow_streamstate.operators.snapshot import PruneSnapshotsOperator
+from airflow_streamstate.protocol.policies import RetentionPolicy
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 

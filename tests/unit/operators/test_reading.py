@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from airflow_streamstate.operators.export import ExportStateOperator
-from airflow_streamstate.operators.verify import VerifySnapshotOperator
+from airflow_streamstate.operators.snapshot import ExportStateOperator, VerifySnapshotOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 from support.scripted_reader import VARIABLE

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.operators.resume import ResumeStreamOperator
+from airflow_streamstate.operators.deploy import ResumeStreamOperator
 from airflow_streamstate.operators.stop import StopStreamOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.operators.retire import RetireStreamOperator
+from airflow_streamstate.operators.stop import RetireStreamOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 

@@ -10,8 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.operators.rollback import RollbackStreamOperator
-from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
+from airflow_streamstate.operators.upgrade import RollbackStreamOperator, UpgradeStreamOperator
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext

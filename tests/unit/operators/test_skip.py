@@ -9,9 +9,9 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.operators.skip import SkipBatchOperator
+from airflow_streamstate.operators.stop import SkipBatchOperator
 from airflow_streamstate.protocol.commands import SkipRequest
-from airflow_streamstate.protocol.data_events import Skipped
+from airflow_streamstate.protocol.events import Skipped
 from airflow_streamstate.protocol.positions import SourceMove
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome

@@ -13,19 +13,18 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred, redact
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.operators.base import request_id_of
 from airflow_streamstate.operators.plan import PlanUpgradeOperator
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
-from airflow_streamstate.triggers.events import EventContent
-from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
+from airflow_streamstate.triggers.streamstate import EventContent, StreamStateTrigger
 from support import scripted_driver
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
@@ -273,7 +272,7 @@ def test_a_task_that_is_killed_after_the_stop_is_gone_on_with_as_asked(
     finishing = upgrade(new(tmp_path, "stalls"), deferrable=True, on_kill_action="finish")
     deferred = deferred_at(running, finishing, ours, "started")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_streamstate.operators.driving.KILLED_SECONDS", 0.5)
+        patch.setattr("airflow_streamstate.operators.upgrade.KILLED_SECONDS", 0.5)
         finishing.on_kill()
     upgrade_id = deferred.trigger.watch["deployment_id"]
     assert view_of(running, upgrade_id).state.phase == "started"
@@ -382,7 +381,7 @@ def test_a_task_that_is_gone_without_a_word_does_not_block_the_stream(
     """Marked failed between triggerer and worker, in its rehearsal: another one is made; a retry begins anew."""
     hanging = scripted_driver.script(tmp_path, "hangs", name="hangs.py")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_streamstate.hooks.upgrading.WAKING_SECONDS", -100.0)  # its time has passed at once
+        patch.setattr("airflow_streamstate.hooks.task_upgrades.WAKING_SECONDS", -100.0)  # its time has passed at once
         first = deferral_of(upgrade(hanging, deferrable=True), context(task_id="first", xcom_push=pushed.push))
     upgrade_id = first.trigger.watch["deployment_id"]
     assert view_of(running, upgrade_id).state.phase == "rehearsing"

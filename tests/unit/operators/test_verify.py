@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_streamstate.operators.verify import VerifySnapshotOperator
+from airflow_streamstate.operators.snapshot import VerifySnapshotOperator
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 from support.airflow_upgrades import Pushed

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.page.app import page_app, static_files
-from airflow_streamstate.page.stream import PARTS
+from airflow_streamstate.page.content import PARTS
 from support.airflow_streams import NamedHome
 from support.page_site import CONN_ID, OTHER_CONN_ID, PageSite, RightsOfEach, page_site
 

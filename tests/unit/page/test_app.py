@@ -17,11 +17,10 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.hooks.configuration import page_conn_ids
 from airflow_streamstate.page.app import ACTS, HEADERS, static_files
+from airflow_streamstate.page.content import PARTS, row_of
 from airflow_streamstate.page.homes import LOOK_SECONDS, HomeOnPage, SharedParts
-from airflow_streamstate.page.rows import row_of
-from airflow_streamstate.page.stream import PARTS
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.heartbeat import SourceLag
+from airflow_streamstate.protocol.positions import SourceLag
 from airflow_streamstate.protocol.records import DeploymentSpec
 from support.airflow_streams import NamedHome
 from support.earlier_home import STREAM_THERE, WORDS, earlier_home

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from rich.console import Console
 
+from airflow_streamstate.alerts.alert_watch import AlertWatch
 from airflow_streamstate.alerts.metrics import collector
-from airflow_streamstate.alerts.watch import AlertWatch
 from airflow_streamstate.cli import render
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
@@ -27,9 +27,9 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.supervise.watcher import Line
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import StreamStateError
-from airflow_streamstate.page.stream import PARTS
-from airflow_streamstate.protocol.stream_events import StreamCursor
-from airflow_streamstate.triggers.stream_events import StreamEventTrigger
+from airflow_streamstate.page.content import PARTS
+from airflow_streamstate.protocol.events import StreamCursor
+from airflow_streamstate.triggers.asset_events import StreamEventTrigger
 from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 from support import airflow_home
 from support.airflow_streams import CONN_ID, NamedHome

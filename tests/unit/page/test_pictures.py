@@ -9,14 +9,12 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.page.plans import MAX_NODES, graph, plan_graphs
-from airflow_streamstate.page.stream import Asked, replay_part, upgrades_part
-from airflow_streamstate.page.timeline import SILENT
+from airflow_streamstate.page.content import MAX_NODES, SILENT, Asked, graph, plan_graphs, replay_part, upgrades_part
 from airflow_streamstate.plan.model import PlanNode
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from support.airflow_streams import NamedHome
 from support.built_plans import plan, without_state
 from support.page_site import CONN_ID, PageSite
@@ -152,7 +150,7 @@ def test_an_upgrade_that_a_link_asks_for_is_there_beside_the_last_ones(
     site: PageSite, named: NamedHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However old it is."""
-    monkeypatch.setattr("airflow_streamstate.page.stream.LAST_UPGRADES", 0)
+    monkeypatch.setattr("airflow_streamstate.page.content.LAST_UPGRADES", 0)
     deployed(named, "flights")
     upgrade_id = upgraded(named, "flights", "v2")
     assert site.read("upgrades")["upgrades"] == []

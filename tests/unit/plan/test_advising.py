@@ -1,10 +1,10 @@
-"""``airflow_streamstate.plan.advising``: what is worth knowing of a plan."""
+"""``airflow_streamstate.plan.comparison``: what is worth knowing of a plan."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.plan.advising import advice_on
+from airflow_streamstate.plan.comparison import advice_on
 from airflow_streamstate.plan.model import Expression, PlannedSink, PlannedSource, PlanNode, QueryPlan, StateVariable
 from support.built_plans import operator, plan, processor, without_state
 

@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.aligning``: what two sequences have in common."""
+"""``airflow_streamstate.plan.segments``: what two sequences have in common."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from airflow_streamstate.plan.aligning import blocks_of
+from airflow_streamstate.plan.segments import blocks_of
 
 
 class Counted:

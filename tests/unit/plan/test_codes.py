@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.codes`` and ``airflow_streamstate.plan.differences``."""
+"""``airflow_streamstate.plan.codes`` and ``airflow_streamstate.plan.codes``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import airflow_streamstate.plan
-from airflow_streamstate.plan.codes import ADVICE, CODES, advice, difference
-from airflow_streamstate.plan.differences import VERDICTS, compared, gravest
+from airflow_streamstate.plan.codes import ADVICE, CODES, VERDICTS, advice, compared, difference, gravest
 
 RULES = Path(airflow_streamstate.plan.__file__).parent
 

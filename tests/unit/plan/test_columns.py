@@ -1,11 +1,10 @@
-"""``airflow_streamstate.plan.columns``: columns, and what they are made of."""
+"""``airflow_streamstate.plan.expressions``: columns, and what they are made of."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.plan.columns import origin_of
-from airflow_streamstate.plan.terms import read_term
+from airflow_streamstate.plan.expressions import origin_of, read_term
 from support.plan_golden import golden
 
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.plan.advising import advice_on
-from airflow_streamstate.plan.comparison import compare, compare_deployments
-from airflow_streamstate.plan.differences import VERDICTS
+from airflow_streamstate.plan.codes import VERDICTS
+from airflow_streamstate.plan.comparison import advice_on, compare, compare_deployments
 from airflow_streamstate.plan.model import PlanNode, QueryPlan
 from airflow_streamstate.plan.segments import MOST_NODES
 from support.built_plans import describe, operator, plan, processor, without_state

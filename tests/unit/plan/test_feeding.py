@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.plan.feeding import in_stages, is_fed_by
+from airflow_streamstate.plan.datasets import in_stages, is_fed_by
 from airflow_streamstate.plan.model import PlannedSink, PlannedSource, QueryPlan
 from support.built_plans import plan
 

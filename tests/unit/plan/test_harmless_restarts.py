@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from airflow_streamstate.plan.codes import FITTING, refusing
 from airflow_streamstate.plan.comparison import compare, compare_deployments
-from airflow_streamstate.plan.differences import FITTING, refusing
 from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.reading import read_plan
+from airflow_streamstate.plan.spark_json import read_plan
 from support.plan_golden import facts_of, golden, kept, versions
 from support.truth_record import recorded_plans
 from support.truth_table import ROWS

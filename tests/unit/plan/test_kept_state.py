@@ -1,12 +1,12 @@
-"""``airflow_streamstate.plan.kept_state``: what a checkpoint adds to a plan."""
+"""``airflow_streamstate.plan.record``: what a checkpoint adds to a plan."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 
-from airflow_streamstate.plan.kept_state import kept_operators, with_kept_state
 from airflow_streamstate.plan.model import StateVariable
+from airflow_streamstate.plan.record import kept_operators, with_kept_state
 from support.built_plans import operator, plan
 from support.checkpoints import memory_checkpoint
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.checkpoint.state_schemas import value_columns
-from airflow_streamstate.plan.kept_values import kept_differences
+from airflow_streamstate.checkpoint.state_files import value_columns
 from airflow_streamstate.plan.model import Expression
+from airflow_streamstate.plan.record import kept_differences
 from support.built_plans import operator, plan
 
 KEY = '{"type":"struct","fields":[{"name":"k","type":"string","nullable":true,"metadata":{}}]}'

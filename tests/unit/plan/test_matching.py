@@ -1,11 +1,11 @@
-"""``airflow_streamstate.plan.matching``: which operator is which."""
+"""``airflow_streamstate.plan.rules``: which operator is which."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_streamstate.plan.matching import is_reordered, match_operators, match_sources, shape_of
 from airflow_streamstate.plan.model import Expression, OperatorInput
+from airflow_streamstate.plan.rules import is_reordered, match_operators, match_sources, shape_of
 from support.built_plans import TOPIC, operator, plan
 
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.plan.codes import difference
-from airflow_streamstate.plan.differences import compared
-from airflow_streamstate.plan.migrating import FieldSource, find_operator, match_buffers, operator_name, settled
+from airflow_streamstate.plan.codes import compared, difference
+from airflow_streamstate.plan.record import FieldSource, find_operator, match_buffers, operator_name, settled
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.version import Artifact
 from support.example_plan import EXAMPLE_PLAN

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.model import PlannedSource
-from airflow_streamstate.plan.moved_sources import moved_plan
+from airflow_streamstate.plan.record import moved_plan
 from support.plan_golden import golden
 
 MOVES = {"/data": "/mnt"}

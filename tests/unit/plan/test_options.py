@@ -1,10 +1,10 @@
-"""``airflow_streamstate.plan.options``: which options are kept."""
+"""``airflow_streamstate.plan.model``: which options are kept."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.plan.options import PACE_OPTIONS, SINK_OPTIONS, SOURCE_OPTIONS, kept_options
+from airflow_streamstate.plan.model import PACE_OPTIONS, SINK_OPTIONS, SOURCE_OPTIONS, kept_options
 from airflow_streamstate.protocol.redaction import is_secret_name, redact_uri
 
 

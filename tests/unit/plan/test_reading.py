@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.reading``: what each Spark wrote, read by today's code (``tests/golden/plans``)."""
+"""``airflow_streamstate.plan.spark_json``: what each Spark wrote, read by today's code (``tests/golden/plans``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.plan.model import PlannedSink, PlannedSource
-from airflow_streamstate.plan.reading import PlanFacts, read_plan
+from airflow_streamstate.plan.spark_json import PlanFacts, read_plan
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from support.plan_golden import facts_of, golden, kept, versions
 from support.plan_queries import NEEDS, QUERIES

@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.recorded``: plans in a home."""
+"""``airflow_streamstate.plan.record``: plans in a home."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import HomeAwayError, OutcomeUnknownError
 from airflow_streamstate.plan.model import RecordedPlan
-from airflow_streamstate.plan.recorded import (
-    last_recorded_plans,
-    plan_behind,
-    plans_behind,
-    record_plan,
-    recorded_plans,
-)
+from airflow_streamstate.plan.record import last_recorded_plans, plan_behind, plans_behind, record_plan, recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import deployment_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest

@@ -1,11 +1,10 @@
-"""``airflow_streamstate.plan.remedies``: one text for several differences."""
+"""``airflow_streamstate.plan.codes``: one text for several differences."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.plan.codes import CODES, DRAIN, MIGRATE, RESTORE, difference
-from airflow_streamstate.plan.remedies import remedies_of
+from airflow_streamstate.plan.codes import CODES, DRAIN, MIGRATE, RESTORE, difference, remedies_of
 
 WINDOW, AGGREGATE, LIMIT, ADDED, TRIGGER = (
     difference(code, "", "x")

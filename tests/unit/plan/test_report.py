@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import DeadlineExceededError, DeploymentFailedError, IncompatibleUpgradeError
-from airflow_streamstate.plan.codes import ADVICE, advice, difference
-from airflow_streamstate.plan.differences import Comparison, DeploymentComparison, compared, gravest
+from airflow_streamstate.plan.codes import (
+    ADVICE,
+    Comparison,
+    DeploymentComparison,
+    advice,
+    compared,
+    difference,
+    gravest,
+)
 from airflow_streamstate.plan.replay_report import ReplayedQuery, ReplayedVersions, ReplayReport
 from airflow_streamstate.plan.report import (
     START_ONE,
@@ -30,7 +37,7 @@ from airflow_streamstate.protocol.scratch import (
     ScratchRun,
     ScratchVerdict,
 )
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.order import RehearsalTerms
 
 AT = datetime(2026, 3, 1, 10, tzinfo=timezone.utc)
 ACCEPTED = RehearsedQuery("accepted", "restored", 0.5)

@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.rules_operators``: what a change of one operator does."""
+"""``airflow_streamstate.plan.rules``: what a change of one operator does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.model import Expression, OperatorInput, StateOperator, StateVariable
-from airflow_streamstate.plan.rules_operators import named, operator_differences
+from airflow_streamstate.plan.rules import named, operator_differences
 from support.built_plans import WINDOW, operator, plan, processor
 
 TOTAL = StateVariable("total", "value", value_schema="n bigint")

@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.rules_sources``: sources and watermarks that are others than before."""
+"""``airflow_streamstate.plan.rules``: sources and watermarks that are others than before."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_streamstate.plan.codes import Comparison
 from airflow_streamstate.plan.comparison import compare
-from airflow_streamstate.plan.differences import Comparison
-from airflow_streamstate.plan.model import Expression, PlannedSource
-from airflow_streamstate.plan.options import PACE_OPTIONS, SOURCE_OPTIONS
-from airflow_streamstate.plan.rules_sources import PACES, STARTS, watermark_differences
+from airflow_streamstate.plan.model import PACE_OPTIONS, SOURCE_OPTIONS, Expression, PlannedSource
+from airflow_streamstate.plan.rules import PACES, STARTS, watermark_differences
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from support.built_plans import TOPIC, describe, plan, without_state
 

@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.rules_state``: partitions, stores, settings, and the version of Spark."""
+"""``airflow_streamstate.plan.rules``: partitions, stores, settings, and the version of Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, PROVIDER
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.model import Expression, PlanNode
-from airflow_streamstate.plan.rules_state import ANSI, TIME_ZONE, state_differences
+from airflow_streamstate.plan.rules import ANSI, TIME_ZONE, state_differences
 from support.built_plans import TOPIC, describe, plan, without_state
 
 STAYS = "a checkpoint stays as it began"

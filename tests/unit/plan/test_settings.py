@@ -1,9 +1,9 @@
-"""``airflow_streamstate.plan.settings``: what of a session is kept."""
+"""``airflow_streamstate.plan.model``: what of a session is kept."""
 
 from __future__ import annotations
 
 from airflow_streamstate.checkpoint.guards import PROVIDER
-from airflow_streamstate.plan.settings import CHANGELOG, PARTITIONS, SETTINGS, state_layout
+from airflow_streamstate.plan.model import CHANGELOG, PARTITIONS, SETTINGS, state_layout
 
 
 def test_no_setting_could_hold_a_secret() -> None:

@@ -1,4 +1,4 @@
-"""``airflow_streamstate.plan.terms``: expressions as texts that are the same each time."""
+"""``airflow_streamstate.plan.expressions``: expressions as texts that are the same each time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.plan.terms import (
-    columns_of,
-    interval_ms,
-    object_name,
-    plain_name,
-    read_term,
-    short_type,
-)
+from airflow_streamstate.plan.expressions import columns_of, interval_ms, object_name, plain_name, read_term, short_type
 
 
 def node(kind: str, children: int = 0, **fields: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.alerts import AlertRules, alert_values
+from airflow_streamstate.protocol.policies import AlertRules, alert_values
 
 
 def test_rules_are_given_as_texts_or_as_values() -> None:

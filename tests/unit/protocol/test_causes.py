@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.protocol.causes import cause_in, cause_of
+from airflow_streamstate.protocol.redaction import cause_in, cause_of
 
 LEAD = "[STREAM_FAILED] Query [id = e7c7, runId = dbdd] terminated with exception: "
 REPORT = """

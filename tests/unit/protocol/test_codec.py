@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from airflow_streamstate.errors import DataError, MalformedMessageError, UnsupportedVersionError
 from airflow_streamstate.protocol.codec import (
     DIGEST,
+    NEWEST_PROTOCOL,
+    OLDEST_PROTOCOL,
     Message,
     digest_of,
     format_time,
@@ -29,12 +31,10 @@ from airflow_streamstate.protocol.codec import (
     to_json,
 )
 from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command, DrainNotification, StopRequest
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Noted
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+from airflow_streamstate.protocol.events import Event, Noted
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest
+from airflow_streamstate.protocol.positions import Heartbeat, QueryBeat
 from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from support.examples import example
 from support.messages import KINDS, json_values, messages_of, moments
 

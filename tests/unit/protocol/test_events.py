@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from airflow_streamstate.protocol import data_events, events
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import ALL_EVENTS, TERMINAL_EVENTS
+from airflow_streamstate.protocol import events
+from airflow_streamstate.protocol.events import ALL_EVENTS, TERMINAL_EVENTS, Event
 from support.messages import KINDS
 
 
@@ -37,9 +36,9 @@ def test_every_event_says_whose_it_is_and_when() -> None:
 
 def test_what_is_announced_and_what_is_done_say_the_same() -> None:
     """An undo that was cut short is recognised by comparing the two (Law 1)."""
-    announced, done = data_events.Undoing, data_events.Undone
+    announced, done = events.Undoing, events.Undone
     assert [field.name for field in fields(announced)] == [field.name for field in fields(done)]
-    assert data_events.SinkUndo not in ALL_EVENTS
+    assert events.SinkUndo not in ALL_EVENTS
 
 
 def test_what_ends_a_command_names_it() -> None:

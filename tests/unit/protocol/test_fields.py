@@ -15,9 +15,8 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError
 from airflow_streamstate.plan.replay_report import replay_report
-from airflow_streamstate.protocol.codec import DIGEST, Message, digest_of, from_json, refuse_unreadable
+from airflow_streamstate.protocol.codec import DIGEST, Checked, Message, digest_of, from_json, refuse_unreadable
 from airflow_streamstate.protocol.commands import SkipRequest
-from airflow_streamstate.protocol.fields import Checked
 from airflow_streamstate.protocol.scratch import ScratchRun, ScratchVerdict
 from support.messages import KINDS
 

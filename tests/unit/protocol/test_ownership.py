@@ -6,8 +6,8 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import from_json, to_json
-from airflow_streamstate.protocol.ownership import MAX_CHARACTERS, MAX_LABELS, Ownership
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.policies import MAX_CHARACTERS, MAX_LABELS, Ownership
+from airflow_streamstate.protocol.records import StreamRegister
 from support.examples import example
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.references import Reference, is_reference, parse_reference, split_argument
+from airflow_streamstate.protocol.redaction import Reference, is_reference, parse_reference, split_argument
 
 
 @pytest.mark.parametrize(

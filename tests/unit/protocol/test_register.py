@@ -6,7 +6,7 @@ import pytest
 
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.protocol.codec import from_json, to_json
-from airflow_streamstate.protocol.register import StreamRegister
+from airflow_streamstate.protocol.records import StreamRegister
 from support.examples import example
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError
 from airflow_streamstate.protocol.codec import from_json, to_json
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.retention import KEPT_SNAPSHOTS, MAX_AGE_SECONDS, RetentionPolicy, RetentionRegister
+from airflow_streamstate.protocol.policies import KEPT_SNAPSHOTS, MAX_AGE_SECONDS, RetentionPolicy, RetentionRegister
+from airflow_streamstate.protocol.records import StreamRegister
 from support.examples import EXAMPLES
 
 

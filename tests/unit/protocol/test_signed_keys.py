@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import scratch_id_for, upgrade_id_for
-from airflow_streamstate.protocol.signed_keys import BY_CONTROLLERS, BY_DRIVERS, driver_may_write, signed_kind
+from airflow_streamstate.protocol.signing import BY_CONTROLLERS, BY_DRIVERS, driver_may_write, signed_kind
 from support.examples import EXAMPLES
 
 RUNS = {

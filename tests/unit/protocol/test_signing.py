@@ -8,9 +8,8 @@ import json
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, SignatureError
-from airflow_streamstate.protocol.codec import _KINDS, Message, encoded, object_in, to_json
+from airflow_streamstate.protocol.codec import _KINDS, NEWEST_PROTOCOL, Message, encoded, object_in, to_json
 from airflow_streamstate.protocol.signing import SIGNATURE, SigningKeys, own_signing_keys, without_signing_key
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.examples import EXAMPLES
 
 KEY, OTHER = "orders/stream.json", "billing/stream.json"

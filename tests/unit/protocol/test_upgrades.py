@@ -9,8 +9,8 @@ import pytest
 
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.protocol.codec import from_json, to_json
-from airflow_streamstate.protocol.terms.start import HandoverTerms
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
+from airflow_streamstate.protocol.terms.version import HandoverTerms
 from airflow_streamstate.protocol.upgrades import (
     BEFORE_THE_STOP,
     OVER,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import UnsupportedVersionError
-from airflow_streamstate.protocol import version
-from airflow_streamstate.protocol.version import version_for
+from airflow_streamstate.protocol import codec
+from airflow_streamstate.protocol.codec import version_for
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ def test_the_highest_that_both_know_is_spoken(
     agent: tuple[int, int], own: tuple[int, int], spoken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new controller drains a months-old job in words that its agent understands."""
-    monkeypatch.setattr(version, "OLDEST_PROTOCOL", own[0])
-    monkeypatch.setattr(version, "NEWEST_PROTOCOL", own[1])
+    monkeypatch.setattr(codec, "OLDEST_PROTOCOL", own[0])
+    monkeypatch.setattr(codec, "NEWEST_PROTOCOL", own[1])
     assert version_for(*agent) == spoken
 
 
@@ -27,8 +27,8 @@ def test_ranges_that_do_not_meet_are_refused(
     agent: tuple[int, int], own: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is written that the agent would have to refuse; the error shows both ranges (Law 7)."""
-    monkeypatch.setattr(version, "OLDEST_PROTOCOL", own[0])
-    monkeypatch.setattr(version, "NEWEST_PROTOCOL", own[1])
+    monkeypatch.setattr(codec, "OLDEST_PROTOCOL", own[0])
+    monkeypatch.setattr(codec, "NEWEST_PROTOCOL", own[1])
     with pytest.raises(UnsupportedVersionError) as caught:
         version_for(*agent)
     assert caught.value.context == {

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 import airflow_streamstate
-from airflow_streamstate.protocol.views import View, paths_of, selected
+from airflow_streamstate.protocol.forms import View, paths_of, selected
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 ROOMS = ("protocol", "control", "snapshot", "plan", "controller", "declarations", "alerts")

@@ -24,9 +24,9 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
-from airflow_streamstate.sensors.drain import DrainCompleteSensor
+from airflow_streamstate.sensors.streamstate import DrainCompleteSensor
 from airflow_streamstate.store.local import LocalStore
-from airflow_streamstate.triggers.events import EventContent
+from airflow_streamstate.triggers.streamstate import EventContent
 from support.airflow_fixtures import MakeContext
 from support.airflow_names import TaskDeferralError
 from support.airflow_streams import NamedHome

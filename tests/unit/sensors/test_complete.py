@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
-from airflow_streamstate.sensors.complete import CompletePartitionSensor
+from airflow_streamstate.sensors.streamstate import CompletePartitionSensor
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 from support.event_hours import HOUR, commits_through

@@ -7,7 +7,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.events import Expired
-from airflow_streamstate.sensors.drain import DrainCompleteSensor
+from airflow_streamstate.sensors.streamstate import DrainCompleteSensor
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 from support.scripted_stream import drain_notification

@@ -6,8 +6,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
 from airflow_streamstate.protocol.events import QueryFailed
-from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
-from airflow_streamstate.sensors.health import StreamHealthSensor
+from airflow_streamstate.protocol.positions import LagTrend, SourceLag
+from airflow_streamstate.sensors.streamstate import StreamHealthSensor
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout
 
-from airflow_streamstate.sensors.snapshot import SnapshotReadySensor
+from airflow_streamstate.sensors.streamstate import SnapshotReadySensor
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import NamedHome
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_streamstate.control.retention import MAKING_SECONDS
+from airflow_streamstate.control.registers import MAKING_SECONDS
 from airflow_streamstate.errors import (
     OutcomeUnknownError,
     SnapshotCorruptError,
@@ -19,10 +19,9 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
-from airflow_streamstate.snapshot.deletion import Remover
-from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.capture import RENEW_AFTER_SHARE
+from airflow_streamstate.snapshot.deletion import Remover, leased
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.snapshot.writer import RENEW_AFTER_SHARE
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.examples import EXAMPLES

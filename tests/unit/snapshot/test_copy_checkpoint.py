@@ -6,9 +6,9 @@ import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
 from airflow_streamstate.errors import ObjectMissingError, SnapshotCorruptError
+from airflow_streamstate.snapshot import copies as copying
 from airflow_streamstate.snapshot import copy
-from airflow_streamstate.snapshot import copy_checkpoint as copying
-from airflow_streamstate.snapshot.copy_checkpoint import copy_checkpoint
+from airflow_streamstate.snapshot.copies import copy_checkpoint
 from airflow_streamstate.store.memory import MemoryStore
 from support.asked_store import AskedStore
 from support.checkpoints import HookedStore, once

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import SnapshotCorruptError
-from airflow_streamstate.snapshot.copy_snapshot import copy_snapshot, sealed_in
+from airflow_streamstate.snapshot.copies import copy_snapshot, sealed_in
 from airflow_streamstate.snapshot.data import data_files
-from airflow_streamstate.snapshot.seal import seal
+from airflow_streamstate.snapshot.verify import seal
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore
 from support.server_store import ServerStore

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
+from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
 from airflow_streamstate.errors import ConflictError, SnapshotNotFoundError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.retention import (
+from airflow_streamstate.protocol.policies import (
     AbandonedSnapshot,
     LeaseRecord,
     PendingDeletion,
@@ -22,18 +22,19 @@ from airflow_streamstate.protocol.retention import (
     RetentionRegister,
     SnapshotInProgress,
 )
+from airflow_streamstate.snapshot.data import Bases
 from airflow_streamstate.snapshot.deletion import (
     PARTIAL_SECONDS,
     READ,
     REMEMBERED_SECONDS,
     Removed,
     Remover,
+    SnapshotLease,
     has_data,
     held_in,
+    leased,
 )
-from airflow_streamstate.snapshot.leases import SnapshotLease, leased
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.sharing import Bases
+from airflow_streamstate.snapshot.location import SnapshotPlaces
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import ObjectInfo, Store
 from airflow_streamstate.store.local import LocalStore

@@ -11,8 +11,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import SnapshotReady
-from airflow_streamstate.snapshot.kept import kept_by_own_snapshots
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.location import SnapshotPlaces, kept_by_own_snapshots
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_driver import STREAM, SimulatedStream, make_plan, waiting_script
 

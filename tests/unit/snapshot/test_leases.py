@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.deletion import leased
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, run_stateful

@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.lease import RENEW_SHARE
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.objects import RENEW_SHARE
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import ConflictError, SnapshotCorruptError, SnapshotNotFoundError, StreamStateError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.snapshot.deletion import Remover
-from airflow_streamstate.snapshot.leases import LEASE_SECONDS
-from airflow_streamstate.snapshot.mirror import (
+from airflow_streamstate.snapshot.deletion import LEASE_SECONDS, Remover
+from airflow_streamstate.snapshot.location import SnapshotPlaces
+from airflow_streamstate.snapshot.mirror_copies import (
     artifact_keys,
     carry_records,
     is_mirrored,
     mirror_snapshot,
     refuse_left_behind,
 )
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_streamstate.checkpoint.barrier import put_fence
-from airflow_streamstate.snapshot.outrun import batches_after
+from airflow_streamstate.snapshot.location import batches_after
 from support.checkpoints import barrier_mark, commit_batch
 from support.snapshots import QUERY, Shelf, plan_stateful, run_stateful
 

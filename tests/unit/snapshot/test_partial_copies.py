@@ -10,20 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
+from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS, MAKING_SECONDS, Retention
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, SnapshotNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot import copy
-from airflow_streamstate.snapshot.deletion import PARTIAL_SECONDS, REMEMBERED_SECONDS, Remover
-from airflow_streamstate.snapshot.leases import LEASE_SECONDS
-from airflow_streamstate.snapshot.mirror import carry_records, is_mirrored, mirror_snapshot
-from airflow_streamstate.snapshot.partial_copies import close_copies, delete_partial_copies
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.deletion import LEASE_SECONDS, PARTIAL_SECONDS, REMEMBERED_SECONDS, Remover
+from airflow_streamstate.snapshot.location import SnapshotPlaces
+from airflow_streamstate.snapshot.mirror_copies import (
+    carry_records,
+    close_copies,
+    delete_partial_copies,
+    is_mirrored,
+    mirror_snapshot,
+)
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import Store
-from airflow_streamstate.store.cleanup import STALE_UPLOAD_SECONDS
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.transfer import STALE_UPLOAD_SECONDS
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.interleaved import play
 from support.shelf_acts import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.capture import DataFolder
-from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.snapshot.places import gathered, key_of, own_folder, sizes_of
+from airflow_streamstate.snapshot.data import gathered, key_of, own_folder, sizes_of
+from airflow_streamstate.snapshot.deletion import leased
 from support.snapshots import QUERY, STREAM, Shelf, run_stateful
 
 FIRST, SECOND = "d-0001-live-000001", "d-0001-live-000002"

@@ -15,12 +15,12 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
 from airflow_streamstate.snapshot.data import check_complete, data_files
-from airflow_streamstate.snapshot.leases import leased
+from airflow_streamstate.snapshot.deletion import leased
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import Store
-from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.transfer import delete_below
 from support.checkpoints import QUERY_ID, HookedStore
 from support.server_store import ServerStore
 from support.snapshots import PLACE, QUERY, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful

@@ -7,11 +7,10 @@ import pytest
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SnapshotRequest
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Accepted, SnapshotReady
+from airflow_streamstate.protocol.events import Accepted, Event, SnapshotReady
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import RequestRecord
-from airflow_streamstate.snapshot.requested import requested_snapshot
+from airflow_streamstate.snapshot.location import requested_snapshot
 from support.snapshots import STREAM, Shelf
 
 REQUEST = "r-1"

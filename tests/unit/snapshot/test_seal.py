@@ -10,8 +10,7 @@ import pytest
 from airflow_streamstate.errors import SnapshotCorruptError, SnapshotIncompleteError, SnapshotNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot.data import data_files
-from airflow_streamstate.snapshot.seal import needs_seal, seal
-from airflow_streamstate.snapshot.verify import verify
+from airflow_streamstate.snapshot.verify import needs_seal, seal, verify
 from airflow_streamstate.store.local import LocalStore
 from support.faulty_store import FaultPlan, FaultyStore
 from support.server_store import ServerStore

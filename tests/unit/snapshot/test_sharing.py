@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airflow_streamstate.snapshot.sharing import freed_bytes, shared_bytes
+from airflow_streamstate.snapshot.data import freed_bytes, shared_bytes
 from airflow_streamstate.store.local import LocalStore
 from support.snapshots import Shelf, run_stateful
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.errors import MalformedMessageError
-from airflow_streamstate.snapshot.state_order import StateExport, StateOrder, StatePlace, parse_exactly
+from airflow_streamstate.snapshot.state_tables import StateExport, StateOrder, StatePlace, parse_exactly
 
 ORDER = StateOrder(
     verb="state", places={"counts": StatePlace("file:/a", 4, 2, 3)}, folder="/launch", deadline_seconds=60.5, limit=3,

@@ -4,7 +4,7 @@ import pytest
 
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.protocol.manifest import FileEntry
-from airflow_streamstate.snapshot.state_sizes import Skew, bytes_by_partition, operators_in, skew_of
+from airflow_streamstate.snapshot.state_tables import Skew, bytes_by_partition, operators_in, skew_of
 
 
 @pytest.mark.parametrize(

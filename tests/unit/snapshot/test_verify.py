@@ -16,8 +16,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.snapshot import data
 from airflow_streamstate.snapshot.capture import QueryToCapture
 from airflow_streamstate.snapshot.data import data_files
-from airflow_streamstate.snapshot.seal import seal
-from airflow_streamstate.snapshot.verify import Problem, Unread, check_before_start, examine, verify
+from airflow_streamstate.snapshot.verify import Problem, Unread, check_before_start, examine, seal, verify
 from airflow_streamstate.store import transfer
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.local import LocalStore

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_streamstate.control.retention import MAKING_SECONDS, Retention
+from airflow_streamstate.control.registers import MAKING_SECONDS, Retention
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.snapshot import capture
+from airflow_streamstate.snapshot.capture import snapshot_writer
 from airflow_streamstate.snapshot.deletion import REMEMBERED_SECONDS
 from airflow_streamstate.snapshot.verify import verify
-from airflow_streamstate.snapshot.writer import snapshot_writer
 from airflow_streamstate.store import transfer
 from airflow_streamstate.store.base import Link, ObjectInfo
 from airflow_streamstate.store.memory import MemoryStore

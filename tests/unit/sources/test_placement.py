@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from airflow_streamstate.sources.placement import moved, place
+from airflow_streamstate.sources.planner import moved, place
 
 PARTS = [f"part {number}" for number in range(240)]
 

@@ -241,7 +241,7 @@ def test_young_chunks_of_one_part_do_not_keep_old_ones_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One cleanup deletes so many, whatever is young."""
-    monkeypatch.setattr("airflow_streamstate.sources.spool.MOST_DELETED", 2)
+    monkeypatch.setattr("airflow_streamstate.sources.offsets.MOST_DELETED", 2)
     shelf, store = Shelf({"a": numbers(0, 9), "b": numbers(0, 9)}), LocalStore(tmp_path)
     reading = Reading(ListedSource(shelf), store=store, keep_spool_seconds=60.0)
     reading.rest(2)
@@ -632,7 +632,7 @@ def test_too_many_states_are_refused_before_they_are_planned() -> None:
 
 def test_a_source_that_polls_needs_a_spool() -> None:
     """Said by name, with the option."""
-    from airflow_streamstate.sources.chunks import RowFormat
+    from airflow_streamstate.sources.offsets import RowFormat
     from airflow_streamstate.sources.planner import Planner
     from support.fake_clock import FakeClock
     from support.listed_source import SCHEMA

@@ -11,9 +11,8 @@ import pytest
 
 from airflow_streamstate.errors import SourceError
 from airflow_streamstate.sources import spark_source
-from airflow_streamstate.sources.cores import Cores
-from airflow_streamstate.sources.interface import PartitionedSource
-from airflow_streamstate.sources.registration import register
+from airflow_streamstate.sources.interface import PartitionedSource, register
+from airflow_streamstate.sources.spark_source import Cores
 from support.listed_source import SCHEMA, ListedSource, PlannedSource, Shelf, numbers
 
 SHELF = Shelf()

@@ -10,10 +10,10 @@ import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError, UnavailableError
 from airflow_streamstate.store.base import TEMPORARY_PREFIX, Store
-from airflow_streamstate.store.cleanup import delete_below, end_uploads, left_temporaries, remove_temporaries
 from airflow_streamstate.store.folder_lock import LOCK_NAME
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.transfer import delete_below, end_uploads, left_temporaries, remove_temporaries
 from support.fake_clock import FakeClock
 
 

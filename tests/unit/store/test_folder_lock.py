@@ -12,8 +12,8 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.store.base import SHORT_SECONDS, as_one_of_many, one_of_many
 from airflow_streamstate.store.folder_lock import LOCK_NAME, LOCK_SECONDS, folder_lock
-from airflow_streamstate.store.patience import SHORT_SECONDS, as_one_of_many, one_of_many
 from support.fake_clock import FakeClock
 
 KEEPS_IT = """

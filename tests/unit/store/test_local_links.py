@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, ObjectMissingError
-from airflow_streamstate.store.cleanup import delete_below
 from airflow_streamstate.store.folder_lock import LOCK_NAME
 from airflow_streamstate.store.local import LocalStore
+from airflow_streamstate.store.transfer import delete_below
 
 VERSION = "0" * 64
 

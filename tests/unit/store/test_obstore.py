@@ -22,7 +22,7 @@ from airflow_streamstate.store.obstore import (
     moment_in,
     obstore_errors,
 )
-from airflow_streamstate.store.server import Answer, FoundObject, RequestFailure, ServerStore
+from airflow_streamstate.store.server import FoundObject, RequestFailure, ServerAnswer, ServerStore
 from airflow_streamstate.store.transfer import put_pieces
 from support.fake_clock import FakeClock
 from support.object_stores import object_client
@@ -110,8 +110,8 @@ class _Parts(_SlowCopies):
         return self.there
 
 
-AWAY = RequestFailure(Answer.UNKNOWN, 500, "InternalError", "struck")
-DENIED = RequestFailure(Answer.REFUSED, 403, "AccessDenied", "struck")
+AWAY = RequestFailure(ServerAnswer.UNKNOWN, 500, "InternalError", "struck")
+DENIED = RequestFailure(ServerAnswer.REFUSED, 403, "AccessDenied", "struck")
 
 
 def put_25(client: _Parts) -> str:
@@ -132,7 +132,9 @@ class TestParts:
         with pytest.raises(InvalidRequestError):
             put_25(_Parts([DENIED], taken=0))
 
-    @pytest.mark.parametrize("failure", [AWAY, DENIED, RequestFailure(Answer.ABSENT, 404, "NoSuchUpload", "over")])
+    @pytest.mark.parametrize(
+        "failure", [AWAY, DENIED, RequestFailure(ServerAnswer.ABSENT, 404, "NoSuchUpload", "over")]
+    )
     def test_a_completion_whose_answer_was_lost_is_read_back(self, failure: RequestFailure) -> None:
         """By the id of the put; another's object leaves a doubt, but where it was refused. (Law 8)"""
         with pytest.raises(InvalidRequestError if failure is DENIED else OutcomeUnknownError):
@@ -169,7 +171,7 @@ def test_an_endpoint_holds_no_password() -> None:
     check_endpoint("https://host/a@b", has_token=True)
     with pytest.raises(RequestFailure) as caught:
         check_endpoint("https://user:hidden@host", has_token=True)
-    assert caught.value.answer is Answer.REFUSED
+    assert caught.value.answer is ServerAnswer.REFUSED
     assert "hidden" not in str(caught.value)
 
 
@@ -177,7 +179,7 @@ def test_errors_of_the_library_do_not_leave_the_package() -> None:
     """Absence and refusal come as Python's own errors, and are translated as well."""
     with pytest.raises(RequestFailure) as caught, obstore_errors():
         raise FileNotFoundError("Object at location a not found")
-    assert caught.value.answer is Answer.ABSENT
+    assert caught.value.answer is ServerAnswer.ABSENT
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -222,12 +224,19 @@ def test_success_gives_the_headers(address: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "headers", "answer", "code", "reason"),
     [
-        ("DELETE", "/there?sig=hidden", {"If-Match": '"old"'}, Answer.PRECONDITION, "ConditionNotMet", "It differs."),
-        ("HEAD", "/gone?sig=hidden", {}, Answer.ABSENT, "BlobNotFound", "Not Found"),
+        (
+            "DELETE",
+            "/there?sig=hidden",
+            {"If-Match": '"old"'},
+            ServerAnswer.PRECONDITION,
+            "ConditionNotMet",
+            "It differs.",
+        ),
+        ("HEAD", "/gone?sig=hidden", {}, ServerAnswer.ABSENT, "BlobNotFound", "Not Found"),
     ],
 )
 def test_an_answer_that_is_no_success_is_classified(
-    address: str, method: str, path: str, headers: dict[str, str], answer: Answer, code: str, reason: str
+    address: str, method: str, path: str, headers: dict[str, str], answer: ServerAnswer, code: str, reason: str
 ) -> None:
     """By its status and code; an answer to HEAD, which has no body, by the code among its headers."""
     with pytest.raises(RequestFailure) as caught:
@@ -239,8 +248,8 @@ def test_a_broken_request_may_have_landed(address: str) -> None:
     """No answer is unknown; no connection is not done. (Law 8)"""
     with pytest.raises(RequestFailure) as lost:
         ask("DELETE", f"{address}/silent?sig=hidden", {}, 5)
-    assert lost.value.answer is Answer.UNKNOWN
+    assert lost.value.answer is ServerAnswer.UNKNOWN
     with pytest.raises(RequestFailure) as away:
         ask("DELETE", "http://127.0.0.1:9/x?sig=hidden", {}, 5)
-    assert away.value.answer is Answer.NOT_DONE
+    assert away.value.answer is ServerAnswer.NOT_DONE
     assert "hidden" not in lost.value.reason + away.value.reason

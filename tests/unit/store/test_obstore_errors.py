@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StoreRefusedError, UnavailableError
-from airflow_streamstate.store.obstore_errors import as_error, classify, failure_in
-from airflow_streamstate.store.server import Answer, RequestFailure
+from airflow_streamstate.store.obstore import as_error, classify, failure_in
+from airflow_streamstate.store.server import RequestFailure, ServerAnswer
 
 ADDRESS = "https://account.blob.core.windows.net/streams/a?sig=hidden"
 
@@ -28,27 +28,27 @@ def broken(kind: str) -> str:
 @pytest.mark.parametrize(
     ("status", "code", "answer"),
     [
-        (412, "ConditionNotMet", Answer.PRECONDITION),
-        (409, "BlobAlreadyExists", Answer.PRECONDITION),
-        (409, "conflict", Answer.BUSY),
-        (404, "NoSuchKey", Answer.ABSENT),
-        (404, "BlobNotFound", Answer.ABSENT),
-        (404, "", Answer.ABSENT),
-        (404, "NoSuchBucket", Answer.REFUSED),
-        (404, "ContainerNotFound", Answer.REFUSED),
-        (409, "ContainerBeingDeleted", Answer.REFUSED),
-        (429, "", Answer.NOT_DONE),
-        (503, "ServerBusy", Answer.NOT_DONE),
-        (503, "", Answer.UNKNOWN),
-        (500, "InternalError", Answer.UNKNOWN),
-        (408, "", Answer.UNKNOWN),
-        (501, "NotImplemented", Answer.REFUSED),
-        (403, "AuthenticationFailed", Answer.REFUSED),
-        (400, "", Answer.REFUSED),
-        (400, "InvalidBlockList", Answer.BUSY),
+        (412, "ConditionNotMet", ServerAnswer.PRECONDITION),
+        (409, "BlobAlreadyExists", ServerAnswer.PRECONDITION),
+        (409, "conflict", ServerAnswer.BUSY),
+        (404, "NoSuchKey", ServerAnswer.ABSENT),
+        (404, "BlobNotFound", ServerAnswer.ABSENT),
+        (404, "", ServerAnswer.ABSENT),
+        (404, "NoSuchBucket", ServerAnswer.REFUSED),
+        (404, "ContainerNotFound", ServerAnswer.REFUSED),
+        (409, "ContainerBeingDeleted", ServerAnswer.REFUSED),
+        (429, "", ServerAnswer.NOT_DONE),
+        (503, "ServerBusy", ServerAnswer.NOT_DONE),
+        (503, "", ServerAnswer.UNKNOWN),
+        (500, "InternalError", ServerAnswer.UNKNOWN),
+        (408, "", ServerAnswer.UNKNOWN),
+        (501, "NotImplemented", ServerAnswer.REFUSED),
+        (403, "AuthenticationFailed", ServerAnswer.REFUSED),
+        (400, "", ServerAnswer.REFUSED),
+        (400, "InvalidBlockList", ServerAnswer.BUSY),
     ],
 )
-def test_each_status_has_its_meaning(status: int, code: str, answer: Answer) -> None:
+def test_each_status_has_its_meaning(status: int, code: str, answer: ServerAnswer) -> None:
     """From the server's own words, and the same from obstore's error that repeats them."""
     assert classify(status, code) is answer
     if code:
@@ -59,20 +59,20 @@ def test_each_status_has_its_meaning(status: int, code: str, answer: Answer) -> 
 @pytest.mark.parametrize(
     ("kind", "text", "answer", "code"),
     [
-        ("AlreadyExistsError", answered(412, "PreconditionFailed"), Answer.PRECONDITION, "PreconditionFailed"),
-        ("PreconditionError", "no", Answer.PRECONDITION, "PreconditionError"),
-        ("FileNotFoundError", "Object at location a not found", Answer.ABSENT, "404"),
-        ("GenericError", broken("Connect"), Answer.NOT_DONE, "ConnectError"),
-        ("GenericError", broken("Timeout"), Answer.UNKNOWN, "TimeoutError"),
-        ("GenericError", broken("Request"), Answer.UNKNOWN, "RequestError"),
-        ("GenericError", "Generic: HTTP error: request or response body error", Answer.UNKNOWN, "HttpError"),
-        ("GenericError", f"Error performing token request: GET {ADDRESS}", Answer.NOT_DONE, "CredentialsAway"),
-        ("UnauthenticatedError", "lacked credentials", Answer.REFUSED, "NoCredentials"),
-        ("GenericError", "Invalid Access Key", Answer.REFUSED, "GenericError"),
+        ("AlreadyExistsError", answered(412, "PreconditionFailed"), ServerAnswer.PRECONDITION, "PreconditionFailed"),
+        ("PreconditionError", "no", ServerAnswer.PRECONDITION, "PreconditionError"),
+        ("FileNotFoundError", "Object at location a not found", ServerAnswer.ABSENT, "404"),
+        ("GenericError", broken("Connect"), ServerAnswer.NOT_DONE, "ConnectError"),
+        ("GenericError", broken("Timeout"), ServerAnswer.UNKNOWN, "TimeoutError"),
+        ("GenericError", broken("Request"), ServerAnswer.UNKNOWN, "RequestError"),
+        ("GenericError", "Generic: HTTP error: request or response body error", ServerAnswer.UNKNOWN, "HttpError"),
+        ("GenericError", f"Error performing token request: GET {ADDRESS}", ServerAnswer.NOT_DONE, "CredentialsAway"),
+        ("UnauthenticatedError", "lacked credentials", ServerAnswer.REFUSED, "NoCredentials"),
+        ("GenericError", "Invalid Access Key", ServerAnswer.REFUSED, "GenericError"),
     ],
 )
 def test_what_never_reached_the_server_is_told_from_what_may_have(
-    kind: str, text: str, answer: Answer, code: str
+    kind: str, text: str, answer: ServerAnswer, code: str
 ) -> None:
     """Only a connection that was never made is "not done"; whatever else breaks may have landed. (Law 8)"""
     found = failure_in(kind, text)
@@ -83,16 +83,20 @@ def test_what_never_reached_the_server_is_told_from_what_may_have(
 @pytest.mark.parametrize(
     ("failure", "kind", "words"),
     [
-        (RequestFailure(Answer.REFUSED, 404, "NoSuchBucket", ""), StoreRefusedError, "no such bucket or container"),
-        (RequestFailure(Answer.REFUSED, 0, "NoCredentials", ""), StoreRefusedError, "no credentials for GCS"),
-        (RequestFailure(Answer.REFUSED, 403, "403", ""), StoreRefusedError, "denied"),
-        (RequestFailure(Answer.REFUSED, 401, "401", ""), StoreRefusedError, "does not accept these credentials"),
-        (RequestFailure(Answer.REFUSED, 0, "CertificateError", ""), InvalidRequestError, "certificate"),
-        (RequestFailure(Answer.NOT_DONE, 429, "429", ""), UnavailableError, "fewer requests"),
-        (RequestFailure(Answer.NOT_DONE, 0, "ConnectError", ""), UnavailableError, "cannot be reached"),
-        (RequestFailure(Answer.NOT_DONE, 0, "CredentialsAway", ""), UnavailableError, "could not be fetched"),
-        (RequestFailure(Answer.UNKNOWN, 0, "TimeoutError", ""), UnavailableError, "did not answer in time"),
-        (RequestFailure(Answer.UNKNOWN, 500, "500", ""), UnavailableError, "cannot serve"),
+        (
+            RequestFailure(ServerAnswer.REFUSED, 404, "NoSuchBucket", ""),
+            StoreRefusedError,
+            "no such bucket or container",
+        ),
+        (RequestFailure(ServerAnswer.REFUSED, 0, "NoCredentials", ""), StoreRefusedError, "no credentials for GCS"),
+        (RequestFailure(ServerAnswer.REFUSED, 403, "403", ""), StoreRefusedError, "denied"),
+        (RequestFailure(ServerAnswer.REFUSED, 401, "401", ""), StoreRefusedError, "does not accept these credentials"),
+        (RequestFailure(ServerAnswer.REFUSED, 0, "CertificateError", ""), InvalidRequestError, "certificate"),
+        (RequestFailure(ServerAnswer.NOT_DONE, 429, "429", ""), UnavailableError, "fewer requests"),
+        (RequestFailure(ServerAnswer.NOT_DONE, 0, "ConnectError", ""), UnavailableError, "cannot be reached"),
+        (RequestFailure(ServerAnswer.NOT_DONE, 0, "CredentialsAway", ""), UnavailableError, "could not be fetched"),
+        (RequestFailure(ServerAnswer.UNKNOWN, 0, "TimeoutError", ""), UnavailableError, "did not answer in time"),
+        (RequestFailure(ServerAnswer.UNKNOWN, 500, "500", ""), UnavailableError, "cannot serve"),
     ],
 )
 def test_each_failure_says_what_to_do(failure: RequestFailure, kind: type[Exception], words: str) -> None:

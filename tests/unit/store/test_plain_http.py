@@ -7,8 +7,8 @@ import pytest
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.store.azure import azure_store
 from airflow_streamstate.store.gcs import gcs_store
+from airflow_streamstate.store.open import is_readable_on_its_way
 from airflow_streamstate.store.options import AzureOptions, GCSOptions
-from airflow_streamstate.store.plain_http import is_readable_on_its_way
 
 
 @pytest.mark.parametrize(

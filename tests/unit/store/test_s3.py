@@ -16,7 +16,7 @@ from botocore.parsers import ResponseParserError
 from airflow_streamstate.store.options import ResolvedS3, S3Options
 from airflow_streamstate.store.s3 import Requests, Upload, boto_errors, checksum_in, make_clients, resolve
 from airflow_streamstate.store.s3_errors import as_error
-from airflow_streamstate.store.server import Answer, RequestFailure
+from airflow_streamstate.store.server import RequestFailure, ServerAnswer
 from airflow_streamstate.store.transfer import MOST_PARTS, UPLOADS_AT_ONCE
 from support.fake_clock import FakeClock
 from support.s3_server import options_for
@@ -49,24 +49,24 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("error", "answer"),
     [
-        (boto.EndpointConnectionError(endpoint_url="u"), Answer.NOT_DONE),
-        (boto.ConnectTimeoutError(endpoint_url="u"), Answer.NOT_DONE),
-        (boto.ReadTimeoutError(endpoint_url="u"), Answer.UNKNOWN),
-        (boto.ConnectionClosedError(endpoint_url="u"), Answer.UNKNOWN),
-        (boto.ResponseStreamingError(error="cut"), Answer.UNKNOWN),
-        (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), Answer.UNKNOWN),
-        (boto.FlexibleChecksumError(error_msg="other bytes"), Answer.UNKNOWN),
-        (ResponseParserError("no XML"), Answer.UNKNOWN),
-        (boto.SSLError(endpoint_url="u", error="bad"), Answer.UNKNOWN),
-        (boto.SSLError(endpoint_url="u", error="[SSL: CERTIFICATE_VERIFY_FAILED]"), Answer.REFUSED),
-        (boto.CredentialRetrievalError(provider="process", error_msg="busy"), Answer.NOT_DONE),
-        (boto.MetadataRetrievalError(error_msg="no answer"), Answer.NOT_DONE),
-        (boto.NoCredentialsError(), Answer.REFUSED),
-        (boto.ProfileNotFound(profile="none"), Answer.REFUSED),
-        (boto.ParamValidationError(report="bad bucket"), Answer.REFUSED),
+        (boto.EndpointConnectionError(endpoint_url="u"), ServerAnswer.NOT_DONE),
+        (boto.ConnectTimeoutError(endpoint_url="u"), ServerAnswer.NOT_DONE),
+        (boto.ReadTimeoutError(endpoint_url="u"), ServerAnswer.UNKNOWN),
+        (boto.ConnectionClosedError(endpoint_url="u"), ServerAnswer.UNKNOWN),
+        (boto.ResponseStreamingError(error="cut"), ServerAnswer.UNKNOWN),
+        (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), ServerAnswer.UNKNOWN),
+        (boto.FlexibleChecksumError(error_msg="other bytes"), ServerAnswer.UNKNOWN),
+        (ResponseParserError("no XML"), ServerAnswer.UNKNOWN),
+        (boto.SSLError(endpoint_url="u", error="bad"), ServerAnswer.UNKNOWN),
+        (boto.SSLError(endpoint_url="u", error="[SSL: CERTIFICATE_VERIFY_FAILED]"), ServerAnswer.REFUSED),
+        (boto.CredentialRetrievalError(provider="process", error_msg="busy"), ServerAnswer.NOT_DONE),
+        (boto.MetadataRetrievalError(error_msg="no answer"), ServerAnswer.NOT_DONE),
+        (boto.NoCredentialsError(), ServerAnswer.REFUSED),
+        (boto.ProfileNotFound(profile="none"), ServerAnswer.REFUSED),
+        (boto.ParamValidationError(report="bad bucket"), ServerAnswer.REFUSED),
     ],
 )
-def test_each_client_error_becomes_an_answer(error: Exception, answer: Answer) -> None:
+def test_each_client_error_becomes_an_answer(error: Exception, answer: ServerAnswer) -> None:
     """Only where nothing can have been sent is a write certainly not done."""
     with pytest.raises(RequestFailure) as caught, boto_errors():
         raise error
@@ -139,7 +139,7 @@ def test_an_endpoint_with_a_password_is_refused_and_not_shown(monkeypatch: pytes
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
         with pytest.raises(RequestFailure) as caught:
             ask()
-        assert caught.value.answer is Answer.REFUSED
+        assert caught.value.answer is ServerAnswer.REFUSED
         assert "hunter2" not in str(as_error(caught.value, action="s3:GetObject", bucket="b", key="k"))
 
 
@@ -173,11 +173,11 @@ def test_a_missing_profile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the options and by AWS_PROFILE."""
     with pytest.raises(RequestFailure) as caught:
         resolve(S3Options(region="r", profile_name="none"))
-    assert caught.value.answer is Answer.REFUSED
+    assert caught.value.answer is ServerAnswer.REFUSED
     monkeypatch.setenv("AWS_PROFILE", "none")
     with pytest.raises(RequestFailure) as caught:
         make_clients(S3Options())
-    assert (caught.value.answer, caught.value.code) == (Answer.REFUSED, "ProfileNotFound")
+    assert (caught.value.answer, caught.value.code) == (ServerAnswer.REFUSED, "ProfileNotFound")
 
 
 def test_credentials_that_renew_themselves_are_not_taken_out() -> None:
@@ -222,7 +222,9 @@ BODY = bytes(range(250)) * 10
 class Client:
     """What S3 would answer; fails where it is told to."""
 
-    def __init__(self, failing: str = "", answer: Answer = Answer.REFUSED, code: str = "AccessDenied") -> None:
+    def __init__(
+        self, failing: str = "", answer: ServerAnswer = ServerAnswer.REFUSED, code: str = "AccessDenied"
+    ) -> None:
         self.failing = failing
         self.failure = RequestFailure(answer, 403, code, "struck")
         self.seen: list[str] = []
@@ -312,20 +314,20 @@ def test_the_parts_are_the_body() -> None:
 
 
 @pytest.mark.parametrize("failing", ["create_multipart_upload", "upload_part", "complete_multipart_upload"])
-@pytest.mark.parametrize("answer", [Answer.REFUSED, Answer.NOT_DONE, Answer.UNKNOWN])
-def test_what_failed_is_aborted(failing: str, answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [ServerAnswer.REFUSED, ServerAnswer.NOT_DONE, ServerAnswer.UNKNOWN])
+def test_what_failed_is_aborted(failing: str, answer: ServerAnswer) -> None:
     """Only a completion may have landed: no reader sees a part. (Law 8)"""
     client = Client(failing, answer)
     with pytest.raises(RequestFailure) as caught:
         upload(client).run(pieces(), len(BODY), PART_BYTES)
-    is_doubtful = failing == "complete_multipart_upload" and answer is Answer.UNKNOWN
-    assert (caught.value.answer is Answer.UNKNOWN) == is_doubtful
+    is_doubtful = failing == "complete_multipart_upload" and answer is ServerAnswer.UNKNOWN
+    assert (caught.value.answer is ServerAnswer.UNKNOWN) == is_doubtful
     assert ("abort_multipart_upload" in client.seen) == (failing != "create_multipart_upload")
 
 
 def test_only_what_takes_its_time_is_waited_for_with_patience() -> None:
     """Parts and the completion: a server that is silent from the beginning is left as soon as with any put. (Law 6)"""
-    quick, patient = Client(), Client("complete_multipart_upload", Answer.UNKNOWN)
+    quick, patient = Client(), Client("complete_multipart_upload", ServerAnswer.UNKNOWN)
     with pytest.raises(RequestFailure):
         upload(quick, patient).run(pieces(), len(BODY), PART_BYTES)
     assert set(quick.seen) == {"create_multipart_upload", "head_object", "abort_multipart_upload"}
@@ -357,7 +359,7 @@ class Lost(Client):
 
     def __init__(self, then: RequestFailure) -> None:
         super().__init__()
-        self.answers = [RequestFailure(Answer.UNKNOWN, 500, "InternalError", "lost"), *[then] * 9]
+        self.answers = [RequestFailure(ServerAnswer.UNKNOWN, 500, "InternalError", "lost"), *[then] * 9]
 
     def complete_multipart_upload(self, **_: Any) -> dict[str, Any]:
         self._met("complete_multipart_upload")
@@ -365,9 +367,9 @@ class Lost(Client):
 
 
 THEN = [
-    RequestFailure(Answer.REFUSED, 404, "NoSuchUpload", "it is over"),
-    RequestFailure(Answer.REFUSED, 403, "AccessDenied", "no more"),
-    RequestFailure(Answer.NOT_DONE, 503, "SlowDown", "later"),
+    RequestFailure(ServerAnswer.REFUSED, 404, "NoSuchUpload", "it is over"),
+    RequestFailure(ServerAnswer.REFUSED, 403, "AccessDenied", "no more"),
+    RequestFailure(ServerAnswer.NOT_DONE, 503, "SlowDown", "later"),
 ]
 
 
@@ -385,12 +387,12 @@ def test_a_doubt_stays_one(then: RequestFailure) -> None:
     """Whatever is said of a later try: another's object is there, and the first try may have been before it. (Law 8)"""
     with pytest.raises(RequestFailure) as caught:
         upload(Lost(then)).run(pieces(), len(BODY), PART_BYTES)
-    assert caught.value.answer is Answer.UNKNOWN
+    assert caught.value.answer is ServerAnswer.UNKNOWN
 
 
 @pytest.mark.parametrize("failing", ["upload_part", "complete_multipart_upload"])
 def test_an_upload_that_was_ended_elsewhere_can_be_begun_anew(failing: str) -> None:
     """As by a rule of the bucket: nothing was changed, and the caller has made no mistake."""
     with pytest.raises(RequestFailure) as caught:
-        upload(Client(failing, Answer.REFUSED, "NoSuchUpload")).run(pieces(), len(BODY), PART_BYTES)
-    assert caught.value.answer is Answer.NOT_DONE
+        upload(Client(failing, ServerAnswer.REFUSED, "NoSuchUpload")).run(pieces(), len(BODY), PART_BYTES)
+    assert caught.value.answer is ServerAnswer.NOT_DONE

@@ -12,44 +12,44 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.store.s3_errors import as_error, classify
-from airflow_streamstate.store.server import Answer, RequestFailure
+from airflow_streamstate.store.server import RequestFailure, ServerAnswer
 
 ANSWERS = [
-    (404, "NoSuchKey", Answer.ABSENT),
-    (404, "404", Answer.ABSENT),
-    (404, "NoSuchBucket", Answer.REFUSED),
-    (412, "PreconditionFailed", Answer.PRECONDITION),
-    (409, "ConditionalRequestConflict", Answer.BUSY),
-    (409, "OperationAborted", Answer.BUSY),
-    (409, "BucketAlreadyExists", Answer.REFUSED),
-    (429, "TooManyRequests", Answer.NOT_DONE),
-    (503, "SlowDown", Answer.NOT_DONE),
-    (507, "XMinioStorageFull", Answer.NOT_DONE),
-    (500, "InternalError", Answer.UNKNOWN),
-    (502, "", Answer.UNKNOWN),
-    (503, "ServiceUnavailable", Answer.UNKNOWN),
-    (400, "RequestTimeout", Answer.UNKNOWN),
-    (408, "", Answer.UNKNOWN),
-    (503, "SlowDownWrite", Answer.NOT_DONE),
-    (501, "NotImplemented", Answer.REFUSED),
-    (404, "XAdminUserNotFound", Answer.REFUSED),
-    (409, "ObjectParentIsFile", Answer.REFUSED),
-    (404, "NoSuchUpload", Answer.REFUSED),
-    (400, "InvalidRequest", Answer.REFUSED),
-    (403, "AccessDenied", Answer.REFUSED),
-    (403, "403", Answer.REFUSED),
-    (301, "PermanentRedirect", Answer.REFUSED),
+    (404, "NoSuchKey", ServerAnswer.ABSENT),
+    (404, "404", ServerAnswer.ABSENT),
+    (404, "NoSuchBucket", ServerAnswer.REFUSED),
+    (412, "PreconditionFailed", ServerAnswer.PRECONDITION),
+    (409, "ConditionalRequestConflict", ServerAnswer.BUSY),
+    (409, "OperationAborted", ServerAnswer.BUSY),
+    (409, "BucketAlreadyExists", ServerAnswer.REFUSED),
+    (429, "TooManyRequests", ServerAnswer.NOT_DONE),
+    (503, "SlowDown", ServerAnswer.NOT_DONE),
+    (507, "XMinioStorageFull", ServerAnswer.NOT_DONE),
+    (500, "InternalError", ServerAnswer.UNKNOWN),
+    (502, "", ServerAnswer.UNKNOWN),
+    (503, "ServiceUnavailable", ServerAnswer.UNKNOWN),
+    (400, "RequestTimeout", ServerAnswer.UNKNOWN),
+    (408, "", ServerAnswer.UNKNOWN),
+    (503, "SlowDownWrite", ServerAnswer.NOT_DONE),
+    (501, "NotImplemented", ServerAnswer.REFUSED),
+    (404, "XAdminUserNotFound", ServerAnswer.REFUSED),
+    (409, "ObjectParentIsFile", ServerAnswer.REFUSED),
+    (404, "NoSuchUpload", ServerAnswer.REFUSED),
+    (400, "InvalidRequest", ServerAnswer.REFUSED),
+    (403, "AccessDenied", ServerAnswer.REFUSED),
+    (403, "403", ServerAnswer.REFUSED),
+    (301, "PermanentRedirect", ServerAnswer.REFUSED),
 ]
 
 
 @pytest.mark.parametrize(("status", "code", "answer"), ANSWERS)
-def test_each_answer_has_one_meaning(status: int, code: str, answer: Answer) -> None:
+def test_each_answer_has_one_meaning(status: int, code: str, answer: ServerAnswer) -> None:
     """Absent, lost, busy, not done, unknown and refused are told apart by status and code."""
     assert classify(status, code) is answer
 
 
-@pytest.mark.parametrize("answer", [answer for answer in Answer if answer is not Answer.REFUSED])
-def test_what_is_not_refused_may_be_tried_again(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [answer for answer in ServerAnswer if answer is not ServerAnswer.REFUSED])
+def test_what_is_not_refused_may_be_tried_again(answer: ServerAnswer) -> None:
     """Every answer that is no refusal ends as unavailable, or as unknown where a write may have landed. (Law 8)"""
     failure = RequestFailure(answer, 500, "Code", "words")
     assert type(as_error(failure, action="PutObject", bucket="b", key="k")) is UnavailableError
@@ -81,7 +81,7 @@ def test_what_is_not_refused_may_be_tried_again(answer: Answer) -> None:
 def test_a_refusal_says_what_to_mend(status: int, code: str, words: str) -> None:
     """The refusals that have a remedy of their own name it, with bucket, action and key."""
     error: StreamStateError = as_error(
-        RequestFailure(Answer.REFUSED, status, code, "words"), action="PutObject", bucket="b", key="k"
+        RequestFailure(ServerAnswer.REFUSED, status, code, "words"), action="PutObject", bucket="b", key="k"
     )
     # A whole bucket that is refused, or is gone, may come back while a process runs.
     is_of_the_bucket = status in (403, 404) or code in ("ExpiredToken", "NoCredentialsError")
@@ -94,27 +94,29 @@ def test_a_refusal_says_what_to_mend(status: int, code: str, words: str) -> None
 
 def test_another_refusal_keeps_the_servers_words() -> None:
     """A refusal that is not in the table has the server's own code and words."""
-    error = as_error(RequestFailure(Answer.REFUSED, 400, "Odd", "very odd"), action="PutObject", bucket="b", key="k")
+    error = as_error(
+        RequestFailure(ServerAnswer.REFUSED, 400, "Odd", "very odd"), action="PutObject", bucket="b", key="k"
+    )
     assert 'code=Odd reason="very odd"' in str(error)
 
 
 @pytest.mark.parametrize(
     ("answer", "status", "code", "words"),
     [
-        (Answer.NOT_DONE, 503, "SlowDown", "S3 asks for fewer requests"),
-        (Answer.NOT_DONE, 429, "", "S3 asks for fewer requests"),
-        (Answer.NOT_DONE, 507, "XMinioStorageFull", "the S3 server is full"),
-        (Answer.UNKNOWN, 0, "ReadTimeoutError", "S3 did not answer in time"),
-        (Answer.NOT_DONE, 0, "ConnectTimeoutError", "S3 did not answer in time"),
-        (Answer.UNKNOWN, 400, "RequestTimeout", "S3 did not answer in time"),
-        (Answer.UNKNOWN, 0, "ConnectionClosedError", "S3 cannot be reached"),
-        (Answer.NOT_DONE, 0, "EndpointConnectionError", "S3 cannot be reached"),
-        (Answer.UNKNOWN, 500, "InternalError", "S3 cannot serve the request now"),
-        (Answer.NOT_DONE, 0, "CredentialRetrievalError", "the credentials for S3 could not be fetched"),
-        (Answer.PRECONDITION, 412, "PreconditionFailed", "the object changed while it was copied"),
+        (ServerAnswer.NOT_DONE, 503, "SlowDown", "S3 asks for fewer requests"),
+        (ServerAnswer.NOT_DONE, 429, "", "S3 asks for fewer requests"),
+        (ServerAnswer.NOT_DONE, 507, "XMinioStorageFull", "the S3 server is full"),
+        (ServerAnswer.UNKNOWN, 0, "ReadTimeoutError", "S3 did not answer in time"),
+        (ServerAnswer.NOT_DONE, 0, "ConnectTimeoutError", "S3 did not answer in time"),
+        (ServerAnswer.UNKNOWN, 400, "RequestTimeout", "S3 did not answer in time"),
+        (ServerAnswer.UNKNOWN, 0, "ConnectionClosedError", "S3 cannot be reached"),
+        (ServerAnswer.NOT_DONE, 0, "EndpointConnectionError", "S3 cannot be reached"),
+        (ServerAnswer.UNKNOWN, 500, "InternalError", "S3 cannot serve the request now"),
+        (ServerAnswer.NOT_DONE, 0, "CredentialRetrievalError", "the credentials for S3 could not be fetched"),
+        (ServerAnswer.PRECONDITION, 412, "PreconditionFailed", "the object changed while it was copied"),
     ],
 )
-def test_an_obstacle_says_what_to_look_at(answer: Answer, status: int, code: str, words: str) -> None:
+def test_an_obstacle_says_what_to_look_at(answer: ServerAnswer, status: int, code: str, words: str) -> None:
     """What may pass is told apart, each with its next step."""
     error = as_error(RequestFailure(answer, status, code, "words"), action="GetObject", bucket="b", key="k")
     assert type(error) is UnavailableError
@@ -124,5 +126,5 @@ def test_an_obstacle_says_what_to_look_at(answer: Answer, status: int, code: str
 
 def test_the_buckets_own_region_is_told() -> None:
     """A redirect that names the region is told with it."""
-    failure = RequestFailure(Answer.REFUSED, 301, "PermanentRedirect", "words", "eu-west-1")
+    failure = RequestFailure(ServerAnswer.REFUSED, 301, "PermanentRedirect", "words", "eu-west-1")
     assert as_error(failure, action="GetObject", bucket="b", key="k").context["region"] == "eu-west-1"

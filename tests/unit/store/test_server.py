@@ -21,13 +21,13 @@ from airflow_streamstate.store.s3_errors import as_error
 from airflow_streamstate.store.server import (
     TRIES,
     TRY_FOR_SECONDS,
-    Answer,
-    Condition,
     GotObject,
     RequestFailure,
+    ServerAnswer,
     ServerClient,
     ServerStore,
     TooLarge,
+    WriteCondition,
     read_body,
     until_answered,
     until_known,
@@ -35,11 +35,11 @@ from airflow_streamstate.store.server import (
 from support.fake_clock import FakeClock
 
 BUSY, LOST, AWAY, HELD, NO = (
-    RequestFailure(Answer.BUSY, 409, "ConditionalRequestConflict", ""),
-    RequestFailure(Answer.UNKNOWN, 500, "InternalError", ""),
-    RequestFailure(Answer.NOT_DONE, 503, "SlowDown", ""),
-    RequestFailure(Answer.PRECONDITION, 412, "PreconditionFailed", ""),
-    RequestFailure(Answer.REFUSED, 403, "AccessDenied", ""),
+    RequestFailure(ServerAnswer.BUSY, 409, "ConditionalRequestConflict", ""),
+    RequestFailure(ServerAnswer.UNKNOWN, 500, "InternalError", ""),
+    RequestFailure(ServerAnswer.NOT_DONE, 503, "SlowDown", ""),
+    RequestFailure(ServerAnswer.PRECONDITION, 412, "PreconditionFailed", ""),
+    RequestFailure(ServerAnswer.REFUSED, 403, "AccessDenied", ""),
 )
 CONFLICT = ConflictError("taken")
 
@@ -72,7 +72,7 @@ def test_what_passes_is_sent_again_with_growing_pauses(failure: RequestFailure) 
         until_answered(clock, sending(*[failure] * TRIES))
 
 
-@pytest.mark.parametrize("failure", [HELD, NO, RequestFailure(Answer.ABSENT, 404, "NoSuchKey", "")])
+@pytest.mark.parametrize("failure", [HELD, NO, RequestFailure(ServerAnswer.ABSENT, 404, "NoSuchKey", "")])
 def test_an_answer_that_lasts_is_taken_at_once(failure: RequestFailure) -> None:
     """Absent, refused and not held are answers: nothing is sent again."""
     clock = FakeClock()
@@ -136,9 +136,9 @@ def test_a_write_that_was_only_turned_away_is_not_done() -> None:
 
 def test_an_answer_without_a_body_is_mute() -> None:
     """Its status alone does not say what is missing; no connection is no answer at all."""
-    assert RequestFailure(Answer.ABSENT, 404, "404", "").is_mute
-    assert not RequestFailure(Answer.ABSENT, 404, "NoSuchKey", "").is_mute
-    assert not RequestFailure(Answer.NOT_DONE, 0, "", "").is_mute
+    assert RequestFailure(ServerAnswer.ABSENT, 404, "404", "").is_mute
+    assert not RequestFailure(ServerAnswer.ABSENT, 404, "NoSuchKey", "").is_mute
+    assert not RequestFailure(ServerAnswer.NOT_DONE, 0, "", "").is_mute
 
 
 class Server(ServerClient):
@@ -153,10 +153,10 @@ class Server(ServerClient):
 
     def get(self, name: str, most_bytes: int | None = None) -> GotObject:
         if self.there is None:
-            raise RequestFailure(Answer.ABSENT, 404, "NoSuchKey", "")
+            raise RequestFailure(ServerAnswer.ABSENT, 404, "NoSuchKey", "")
         return self.there
 
-    def put(self, name: str, body: bytes, write_id: str, condition: Condition | None) -> str:
+    def put(self, name: str, body: bytes, write_id: str, condition: WriteCondition | None) -> str:
         version = f"v-{write_id}"
         self._answer(lambda: setattr(self, "there", GotObject(body, version, write_id)))
         return version
@@ -240,7 +240,7 @@ def test_a_body_that_drips_is_given_up() -> None:
     clock = FakeClock()
     with pytest.raises(RequestFailure) as failed:
         read_body(Drips(clock, 1 << 20).read, 1 << 20, clock)
-    assert (failed.value.answer, failed.value.code) == (Answer.UNKNOWN, "SlowBody")
+    assert (failed.value.answer, failed.value.code) == (ServerAnswer.UNKNOWN, "SlowBody")
     assert clock.monotonic_seconds() < 100
 
 

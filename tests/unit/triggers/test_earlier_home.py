@@ -13,11 +13,10 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import HomeFormatError
 from airflow_streamstate.operators.deploy import DeployStreamOperator
-from airflow_streamstate.operators.drain import DrainStreamOperator
+from airflow_streamstate.operators.stop import DrainStreamOperator
 from airflow_streamstate.protocol.codec import format_time
-from airflow_streamstate.sensors.health import StreamHealthSensor
-from airflow_streamstate.triggers.events import read_event
-from airflow_streamstate.triggers.streamstate import StreamStateTrigger
+from airflow_streamstate.sensors.streamstate import StreamHealthSensor
+from airflow_streamstate.triggers.streamstate import StreamStateTrigger, read_event
 from support.airflow_fixtures import MakeContext
 from support.airflow_streams import CONN_ID, NamedHome
 from support.earlier_home import STREAM_THERE, WORDS, earlier_home

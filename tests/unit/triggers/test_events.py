@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, DataError, DeadlineExceededError
-from airflow_streamstate.triggers.events import EventContent, read_event
+from airflow_streamstate.triggers.streamstate import EventContent, read_event
 
 WATCH = WaitCondition("drained", "flights", "d-0001", command_id="c")
 

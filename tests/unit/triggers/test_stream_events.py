@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.stream_events import StreamCursor
-from airflow_streamstate.triggers.stream_events import StreamEventTrigger
+from airflow_streamstate.protocol.events import StreamCursor
+from airflow_streamstate.triggers.asset_events import StreamEventTrigger
 from support.airflow_streams import CONN_ID, NamedHome
 
 

@@ -15,20 +15,21 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.request.requests import change_request, deploy_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import DeadlineExceededError, UnavailableError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.triggers import streamstate, triggerer
-from airflow_streamstate.triggers.events import EventContent, read_event
 from airflow_streamstate.triggers.streamstate import (
     HEARD_SECONDS,
     HEARD_SHARE,
     MAX_HEARD_SECONDS,
+    EventContent,
     StreamStateTrigger,
+    read_event,
 )
 from airflow_streamstate.triggers.triggerer import airflow_connection, controller_of
 from support import scripted_driver

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.control.feed import FeedReader, FeedWriter
+from airflow_streamstate.control.objects import FeedReader, FeedWriter
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.triggers import watcher
-from airflow_streamstate.triggers.watcher import StreamWatcher
+from airflow_streamstate.triggers import triggerer
+from airflow_streamstate.triggers.triggerer import StreamWatcher
 from support.airflow_site import eventually
 from support.fake_clock import FakeClock
 
@@ -60,15 +60,15 @@ def test_many_waits_share_the_looks(store: MemoryStore) -> None:
                 turns.enter_context(many.turn(f"stream-{number}", 5.0))
             return many.pause_seconds(5.0)
 
-    assert asyncio.run(story()) == 60 * 1_000 / watcher.LOOKS_PER_MINUTE
+    assert asyncio.run(story()) == 60 * 1_000 / triggerer.LOOKS_PER_MINUTE
 
 
 def test_an_entry_of_the_feed_calls_the_waits_of_its_stream_and_no_other(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long their own pause is."""
-    monkeypatch.setattr(watcher, "LOOKS_PER_MINUTE", 0.01)
-    monkeypatch.setattr(watcher, "FEED_SECONDS", 0.01)
+    monkeypatch.setattr(triggerer, "LOOKS_PER_MINUTE", 0.01)
+    monkeypatch.setattr(triggerer, "FEED_SECONDS", 0.01)
 
     async def story() -> tuple[set[str], set[str]]:
         shared = watching(store)
@@ -93,7 +93,7 @@ def test_what_is_written_while_a_wait_looks_is_seen_by_its_next_look(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that comes between the beginning of a look and its pause is not lost."""
-    monkeypatch.setattr(watcher, "LOOKS_PER_MINUTE", 0.01)
+    monkeypatch.setattr(triggerer, "LOOKS_PER_MINUTE", 0.01)
 
     async def story() -> None:
         with watching(store).turn("orders", 1.0) as turn:
@@ -108,8 +108,8 @@ def test_a_store_that_is_away_leaves_each_wait_its_own_pace(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is said once, and the feed is read on when the store answers."""
-    monkeypatch.setattr(watcher, "LOOKS_PER_MINUTE", 0.01)
-    monkeypatch.setattr(watcher, "FEED_SECONDS", 0.01)
+    monkeypatch.setattr(triggerer, "LOOKS_PER_MINUTE", 0.01)
+    monkeypatch.setattr(triggerer, "FEED_SECONDS", 0.01)
     errors = [UnavailableError("no answer"), UnavailableError("no answer")]
     news = FeedReader.news
 

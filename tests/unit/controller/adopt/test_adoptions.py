@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.adopt.adoptions import Adoptions
-from airflow_streamstate.controller.adopt.holding import HOLD_SECONDS, RENEW_SECONDS
-from airflow_streamstate.controller.adopt.requests import AdoptRequest
+from airflow_streamstate.controller.adopt.adopted_stream import HOLD_SECONDS, RENEW_SECONDS
+from airflow_streamstate.controller.adopt.adoptions import Adoptions, AdoptRequest
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
-from airflow_streamstate.controller.deploy.deploy import Deployer
+from airflow_streamstate.controller.deploy.deployment import Deployer
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.errors import (
@@ -28,7 +27,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.store import transfer
 from airflow_streamstate.store.base import Link
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.s3a import SparkSettings
+from airflow_streamstate.store.options import SparkSettings
 from support.adopting import URI, AdoptingStage
 from support.checkpoints import commit_batch
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash

@@ -6,21 +6,23 @@ from functools import partial
 
 import pytest
 
-from airflow_streamstate.checkpoint.outside import OutsideBarrier
-from airflow_streamstate.controller.adopt.adoptions import Adoptions
-from airflow_streamstate.controller.adopt.barring import LEAST_PATIENCE_SECONDS, SETTLE_SECONDS, bar
-from airflow_streamstate.controller.adopt.holding import (
+from airflow_streamstate.checkpoint.barrier import OutsideBarrier
+from airflow_streamstate.controller.adopt.adopted_stream import (
     HOLD_SECONDS,
     PATIENCE_SECONDS,
     RENEW_SECONDS,
     SURE_SECONDS,
+    Barred,
     Hold,
+    bar_stopped,
+    refuse_moved,
     take_hold,
 )
-from airflow_streamstate.controller.adopt.taking import Barred, bar_stopped, refuse_moved
+from airflow_streamstate.controller.adopt.adoptions import Adoptions
+from airflow_streamstate.controller.adopt.foreign import LEAST_PATIENCE_SECONDS, SETTLE_SECONDS, bar
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.deploy.attempts import Attempts
-from airflow_streamstate.controller.deploy.deploy import Deployer
+from airflow_streamstate.controller.deploy.deployment import Deployer
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.retention.pruning import Retaining
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, UnavailableError

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.controller.adopt.requests import AdoptRequest
+from airflow_streamstate.controller.adopt.adoptions import AdoptRequest
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, InvalidRequestError, StreamNotFoundError
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.memory import MemoryStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.adopt.requests import AdoptRequest, read_checkpoints
+from airflow_streamstate.controller.adopt.adoptions import AdoptRequest, read_checkpoints
 from airflow_streamstate.errors import InvalidRequestError
 from support.adopting import AdoptingStage
 

@@ -20,10 +20,10 @@ from airflow_streamstate.controller.commands.snapshot_requests import (
 )
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
+    Event,
     Expired,
     Failed,
     Finished,

@@ -20,9 +20,8 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Draining, Expired, Failed, Finished, Stopped
-from airflow_streamstate.protocol.register import Intent
+from airflow_streamstate.protocol.events import Draining, Event, Expired, Failed, Finished, Stopped
+from airflow_streamstate.protocol.records import Intent
 from support.acting_clock import ActingClock
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage

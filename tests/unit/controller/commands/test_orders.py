@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.commands.orders import command_id_for
+from airflow_streamstate.controller.commands.recorded_orders import command_id_for
 from airflow_streamstate.controller.commands.snapshot_requests import asking_command_id
 from airflow_streamstate.controller.observe.observation import pending_drain
 from airflow_streamstate.errors import (
@@ -18,8 +18,7 @@ from airflow_streamstate.errors import (
     UnsupportedVersionError,
 )
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Drained, Draining, Failed, Finished, Stopped
+from airflow_streamstate.protocol.events import Drained, Draining, Event, Failed, Finished, Stopped
 from airflow_streamstate.protocol.records import Claim
 from airflow_streamstate.protocol.terms.order import DrainTerms
 from support.sim_stage import STREAM, Stage

@@ -25,7 +25,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.hooks.refusals import is_retryable
 from airflow_streamstate.protocol.codec import fields_json, to_json
 from airflow_streamstate.protocol.events import Accepted, Failed, Finished, Rejected, SnapshotReady
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.positions import QueryBeat
 from airflow_streamstate.protocol.terms.order import SnapshotTerms
 from airflow_streamstate.protocol.terms.version import digest_of
 from support.asked_stream import LAST_BATCH, REQUEST, AskedStream

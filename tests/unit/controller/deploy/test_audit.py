@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.controller.deploy.audit import audit_notes
+from airflow_streamstate.controller.deploy.attempts import audit_notes
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from support.sim_stage import STREAM, Stage

@@ -22,7 +22,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.protocol.events import Drained, Failed
 from airflow_streamstate.protocol.positions import StateLeft
-from airflow_streamstate.protocol.register import Intent
+from airflow_streamstate.protocol.records import Intent
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage

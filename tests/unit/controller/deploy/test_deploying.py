@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.controller.deploy.deploying import Deploying
+from airflow_streamstate.controller.deploy.deployment import Deploying
 from airflow_streamstate.errors import (
     ConflictError,
     HomeAwayError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.deploy.deploying import LeftBehind, left_behind
+from airflow_streamstate.controller.deploy.deployment import LeftBehind, left_behind
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol.events import Failed
 from support.sim_stage import Stage

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.controller.deploy.going_back import (
+from airflow_streamstate.controller.deploy.start_plan import (
     UsedError,
     begun_batches,
     committed_batches,

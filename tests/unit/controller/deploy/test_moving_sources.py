@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.controller.decide import Start
-from airflow_streamstate.controller.deploy.moving_sources import moving
+from airflow_streamstate.controller.deploy.start_plan import moving
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import SOURCES_NAMED, format_offset_entry
+from airflow_streamstate.checkpoint.log import SOURCES_NAMED, format_offset_entry
 from airflow_streamstate.controller.decide import Refused, Start, decide_start
-from airflow_streamstate.controller.deploy.offset_override import decide_elsewhere
+from airflow_streamstate.controller.deploy.start_plan import decide_elsewhere
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.events import Stopped

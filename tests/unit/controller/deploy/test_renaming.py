@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.controller.decide import Start
-from airflow_streamstate.controller.deploy.renaming import renaming
+from airflow_streamstate.controller.deploy.start_plan import renaming
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.positions import QueryPosition

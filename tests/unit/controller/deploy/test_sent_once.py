@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.controller.observe.lineage import lineage_of
 from airflow_streamstate.errors import InputLostError
 from airflow_streamstate.protocol.events import Stopped
 from airflow_streamstate.protocol.positions import SourceIdentity

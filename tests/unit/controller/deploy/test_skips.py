@@ -16,13 +16,11 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, to_json
 from airflow_streamstate.protocol.commands import SkipRequest
-from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.events import Accepted, Failed
+from airflow_streamstate.protocol.events import Accepted, Failed, Skipped
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.terms.order import SkipTerms
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.checkpoints import HookedStore, commit_batch, plan_batch
 from support.examples import example
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import format_offset_entry
 from airflow_streamstate.checkpoint.guards import ROCKSDB_PROVIDER
+from airflow_streamstate.checkpoint.log import format_offset_entry
 from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained

@@ -16,8 +16,7 @@ from airflow_streamstate.controller.deploy.takeover import (
 )
 from airflow_streamstate.errors import DataError, SnapshotNotFoundError, VersionConflictError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import QueryStarted, SnapshotReady
+from airflow_streamstate.protocol.events import Event, QueryStarted, SnapshotReady
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.positions import SourceIdentity
 from support.sim_stage import STREAM, Stage

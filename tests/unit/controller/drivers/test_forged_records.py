@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.alerts.watch import AlertWatch
+from airflow_streamstate.alerts.alert_watch import AlertWatch
 from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
@@ -24,15 +24,14 @@ from airflow_streamstate.controller.observe.logs import FileLog
 from airflow_streamstate.controller.observe.views import StreamStatus
 from airflow_streamstate.controller.wait.watching import is_page
 from airflow_streamstate.errors import ConflictError, DataError, InvalidRequestError, StreamStateError
-from airflow_streamstate.launch.folder import LaunchFolder
+from airflow_streamstate.launch.folder import MOST_BYTES, LaunchFolder
 from airflow_streamstate.launch.launchers import Launchers
-from airflow_streamstate.launch.own_files import MOST_BYTES
-from airflow_streamstate.page.stream import Asked, log_part
+from airflow_streamstate.page.content import Asked, log_part
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.ids import launch_key_for, scratch_id_for
 from airflow_streamstate.protocol.scratch import Rehearsal, ScratchRun
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.order import RehearsalTerms
 from airflow_streamstate.protocol.terms.version import LauncherChoice
 from support.recorded_specs import with_version
 from support.sim_stage import STREAM, Stage

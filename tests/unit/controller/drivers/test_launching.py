@@ -12,17 +12,16 @@ import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.deploy.skips import SkipOrder
-from airflow_streamstate.controller.drivers.launching import Drivers
-from airflow_streamstate.controller.drivers.places import DriverPlaces
+from airflow_streamstate.controller.drivers.driver_launch import Drivers
+from airflow_streamstate.controller.drivers.driver_places import DriverPlaces
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.observe.views import DeploymentView
 from airflow_streamstate.controller.request.requests import deploy_request
-from airflow_streamstate.controller.scratch.reading import reader_spec
-from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
+from airflow_streamstate.controller.scratch.readings import ReadingRequest, reader_spec
 from airflow_streamstate.driver.config import DriverConfig
 from airflow_streamstate.errors import DataError, InvalidRequestError, OutcomeUnknownError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.launch.master import own_disk_note
+from airflow_streamstate.launch.submit_options import own_disk_note
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed
 from airflow_streamstate.protocol.scratch import Reading, ScratchRun

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.drivers.secrets import (
+from airflow_streamstate.controller.drivers.secret_lookup import (
     REDACTION,
     environment_secrets,
     from_environment,
@@ -23,7 +23,7 @@ from airflow_streamstate.errors import DataError, DeploymentFailedError, Invalid
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.events import Failed
-from airflow_streamstate.protocol.references import Reference, parse_reference
+from airflow_streamstate.protocol.redaction import Reference, parse_reference
 from airflow_streamstate.store.options import S3Options, StoreOptions
 from support.recorded_specs import with_version
 from support.sim_stage import STREAM, Stage

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.drivers.launching import Drivers
-from airflow_streamstate.controller.drivers.warm import MARGIN_SECONDS
+from airflow_streamstate.controller.drivers.driver_launch import Drivers
+from airflow_streamstate.controller.drivers.driver_places import MARGIN_SECONDS
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import format_offset_entry
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.measuring import known_sources
-from airflow_streamstate.connectors.socket_source import SENDS_ONCE
-from airflow_streamstate.controller.lineage.lineage import backward_breaks, lineage_of
+from airflow_streamstate.checkpoint.log import Checkpoint, format_offset_entry
+from airflow_streamstate.connectors.plain import SENDS_ONCE
+from airflow_streamstate.connectors.registry import known_sources
+from airflow_streamstate.controller.observe.lineage import backward_breaks, lineage_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.positions import SourceIdentity

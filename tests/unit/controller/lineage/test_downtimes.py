@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.controller.observe.lineage import lineage_of
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.downtimes import PHASES, Downtime, FirstBatch, Mark, QueryEnd
 from airflow_streamstate.protocol.events import Claimed, Finished, QueryStarted, Stopped
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat
+from airflow_streamstate.protocol.positions import PHASES, Downtime, FirstBatch, Heartbeat, Mark, QueryBeat, QueryEnd
 from support.clocked_store import ClockedStore
 from support.fake_clock import FakeClock
 from support.sim_stage import STREAM, Stage

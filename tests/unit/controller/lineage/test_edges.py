@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_streamstate.controller.lineage.lineage import end_in_snapshot, end_of, start_of
+from airflow_streamstate.controller.observe.lineage import end_in_snapshot, end_of, start_of
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from support.examples import example

@@ -9,10 +9,9 @@ import pytest
 
 from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.kafka import KafkaSource
-from airflow_streamstate.connectors.socket_source import SocketSource
-from airflow_streamstate.controller.lineage.handovers import Break, Compared, Edge, compare_edges, move_breaks
-from airflow_streamstate.controller.lineage.repeats import moves_in
-from airflow_streamstate.protocol.data_events import Repositioned, Skipped
+from airflow_streamstate.connectors.plain import SocketSource
+from airflow_streamstate.controller.observe.handovers import Break, Compared, Edge, compare_edges, move_breaks, moves_in
+from airflow_streamstate.protocol.events import Repositioned, Skipped
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 
 AT = datetime(2026, 3, 1, tzinfo=timezone.utc)

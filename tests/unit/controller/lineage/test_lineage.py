@@ -7,15 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import format_offset_entry
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.controller.lineage.lineage import Lineage, lineage_of
+from airflow_streamstate.checkpoint.log import Checkpoint, format_offset_entry
+from airflow_streamstate.controller.observe.lineage import Lineage, lineage_of
 from airflow_streamstate.errors import DeploymentNotFoundError, StreamNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes, to_json
 from airflow_streamstate.protocol.commands import SkipRequest
-from airflow_streamstate.protocol.data_events import Skipped, Undone, UndoneBy
-from airflow_streamstate.protocol.events import Accepted
+from airflow_streamstate.protocol.events import Accepted, Skipped, Undone, UndoneBy
 from airflow_streamstate.protocol.positions import SourceMove
 from airflow_streamstate.protocol.records import StartPlan
 from support.sim_stage import STREAM, Stage

@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.controller.lineage.lineage import lineage_of
-from airflow_streamstate.controller.lineage.not_running import not_running
-from airflow_streamstate.protocol.downtimes import QueryEnd
-from airflow_streamstate.protocol.event import Event
-from airflow_streamstate.protocol.events import Claimed, Drained, Draining, Failed, Finished, Ignored, Stopped
+from airflow_streamstate.controller.observe.handovers import not_running
+from airflow_streamstate.controller.observe.lineage import lineage_of
+from airflow_streamstate.protocol.events import Claimed, Drained, Draining, Event, Failed, Finished, Ignored, Stopped
+from airflow_streamstate.protocol.positions import QueryEnd
 from support.sim_stage import STREAM, Stage
 
 

@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import format_offset_entry
-from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.controller.lineage.lineage import lineage_of
-from airflow_streamstate.controller.lineage.repeats import Repeat, describe, describe_repeats
-from airflow_streamstate.controller.lineage.repeats_to_come import repeats_to_come
+from airflow_streamstate.checkpoint.log import format_offset_entry
+from airflow_streamstate.control.registers import Retention
+from airflow_streamstate.controller.observe.handovers import Repeat, describe, describe_repeats
+from airflow_streamstate.controller.observe.lineage import lineage_of, repeats_to_come
 from airflow_streamstate.plan.model import PlannedSink, RecordedPlan
-from airflow_streamstate.plan.recorded import record_plan
-from airflow_streamstate.protocol.data_events import BatchRepeated
-from airflow_streamstate.protocol.events import QueryStarted
+from airflow_streamstate.plan.record import record_plan
+from airflow_streamstate.protocol.events import BatchRepeated, QueryStarted
+from airflow_streamstate.protocol.policies import SettledCustody
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
-from airflow_streamstate.protocol.retention import SettledCustody
 from support.example_plan import EXAMPLE_PLAN
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from airflow_streamstate.controller.lineage.lineage import untold_skips
+from airflow_streamstate.controller.observe.lineage import untold_skips
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import Accepted, Rejected

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.observe.caught_up import (
+from airflow_streamstate.controller.observe.health import (
     decide_caught_up,
     describe_behind,
     describe_since_snapshot,
@@ -17,7 +17,7 @@ from airflow_streamstate.controller.observe.caught_up import (
 )
 from airflow_streamstate.controller.wait.condition import PENDING, WaitCondition
 from airflow_streamstate.protocol.events import Finished
-from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.protocol.positions import LagTrend, QueryBeat, SourceLag
 from support.sim_stage import STREAM, Stage
 
 NONE_LEFT = SourceLag("file /in", 0, "files", 0.0)

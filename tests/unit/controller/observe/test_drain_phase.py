@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Rejected, Stopped
-from airflow_streamstate.protocol.heartbeat import QueryBeat
-from airflow_streamstate.protocol.positions import QueryPosition
+from airflow_streamstate.protocol.positions import QueryBeat, QueryPosition
 from support.sim_stage import STREAM, Stage
 
 

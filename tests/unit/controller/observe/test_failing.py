@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.cli.exits import REFUSED, exit_status_of
+from airflow_streamstate.cli.session import REFUSED, exit_status_of
 from airflow_streamstate.controller.observe.observation import State
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.controller.wait.watching import next_step_of

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.observe.full_disks import LEAST_BYTES, full_disks
+from airflow_streamstate.controller.observe.observer import LEAST_BYTES, full_disks
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
 

@@ -7,23 +7,24 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.observe.caught_up import CaughtUp, decide_caught_up, query_caught_up
 from airflow_streamstate.controller.observe.health import (
     QUIET_SECONDS,
     Beats,
+    CaughtUp,
     Healthy,
     NotYet,
     Unhealthy,
     beats_of,
+    decide_caught_up,
     decide_health,
     has_begun,
+    query_caught_up,
 )
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.protocol.events import Drained, Failed, Fenced, Finished, Stopped
-from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.positions import QueryPosition
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.positions import LagTrend, QueryBeat, QueryPosition, SourceLag
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from support.sim_stage import Stage
 
 WANTED = UpgradeTerms(healthy_batches=2, healthy_deadline_seconds=100.0)

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.observe.observe import Observer
+from airflow_streamstate.controller.observe.observer import Observer
 from airflow_streamstate.errors import (
     DeploymentNotFoundError,
     InvalidRequestError,
@@ -18,7 +18,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace, LaunchStatus
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed, Stopped
-from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.positions import Heartbeat
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.observe.one_time_sources import consent, describe_why, one_time_sources
+from airflow_streamstate.controller.observe.observation import consent, describe_why, one_time_sources
 from airflow_streamstate.protocol.positions import SourceIdentity
 from support.sim_stage import Stage
 from support.snapshots import plan_stateful

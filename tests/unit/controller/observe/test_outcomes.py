@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.observe.orders import ORDER_OF, OutcomeKind
 from airflow_streamstate.controller.observe.outcomes import (
     decide_command_outcome,
     decide_drain_outcome,
     decide_end,
 )
+from airflow_streamstate.controller.observe.pending_orders import ORDER_OF, OutcomeKind
 from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError, StreamStateError
@@ -23,18 +23,18 @@ from airflow_streamstate.protocol.commands import (
     SnapshotRequest,
     StopRequest,
 )
-from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.event import Event
 from airflow_streamstate.protocol.events import (
     Accepted,
     Drained,
     DrainFailed,
+    Event,
     Expired,
     Failed,
     Fenced,
     Finished,
     Ignored,
     Rejected,
+    Skipped,
     SnapshotReady,
     Stopped,
 )

@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from airflow_streamstate.controller.observe.pace import (
+from airflow_streamstate.controller.observe.health import (
     decide_slower,
     describe_rate,
     keeps_level,
     left_at_least,
     paces_of,
 )
-from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.protocol.positions import LagTrend, QueryBeat, SourceLag
 
 
 def lag(unit: str, read: int, *, came: int = 1_000, least: tuple[int, int] = (20, 500)) -> SourceLag:

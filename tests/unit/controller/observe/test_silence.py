@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.commands.forced_stop import ForcedStop
-from airflow_streamstate.controller.observe.observe import Observer
+from airflow_streamstate.controller.observe.observer import Observer
 from airflow_streamstate.controller.wait.condition import WaitCondition
 from airflow_streamstate.errors import ConflictError, DeadlineExceededError
 from airflow_streamstate.protocol.events import Finished
-from airflow_streamstate.protocol.heartbeat import Heartbeat, QueryBeat, SourceLag
+from airflow_streamstate.protocol.positions import Heartbeat, QueryBeat, SourceLag
 from support.clocked_store import ClockedStore
 from support.fake_clock import FakeClock
 from support.sim_stage import STREAM, Stage

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_streamstate.controller.observe.snapshot_age import refuse_old_end
-from airflow_streamstate.controller.upgrade.requests import RollbackRequest
+from airflow_streamstate.controller.observe.observation import refuse_old_end
+from airflow_streamstate.controller.upgrade.upgrades import RollbackRequest
 from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError
 from airflow_streamstate.protocol.events import Stopped
-from airflow_streamstate.protocol.terms.upgrade import RollbackTerms
+from airflow_streamstate.protocol.terms.order import RollbackTerms
 from support.sim_stage import STREAM, Stage
 
 

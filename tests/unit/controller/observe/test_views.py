@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.positions import QueryBeat
 from support.sim_stage import STREAM, Stage
 
 

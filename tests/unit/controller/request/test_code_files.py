@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.control.artifacts import materialise
-from airflow_streamstate.controller.request import code_files
-from airflow_streamstate.controller.request.code_files import CodeFile, jar_files, py_file, script_file
+from airflow_streamstate.controller.request import scripts
+from airflow_streamstate.controller.request.scripts import CodeFile, jar_files, py_file, script_file
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.store.base import ObjectInfo
 from airflow_streamstate.store.local import LocalStore
@@ -121,7 +121,7 @@ def test_what_cannot_be_a_script_is_refused(
 ) -> None:
     """Before a driver starts; the error names the file."""
     if "large" in fact:
-        monkeypatch.setattr(code_files, "MAX_BYTES", 20)
+        monkeypatch.setattr(scripts, "MAX_BYTES", 20)
     (tmp_path / name).write_bytes(body)
     with pytest.raises(InvalidRequestError, match=fact) as refused:
         script_file(tmp_path / name)
@@ -152,7 +152,7 @@ def test_a_folder_that_is_too_large_for_py_files_is_refused_by_what_it_holds(
     (tmp_path / "deep").mkdir()
     for name in ("a.py", "deep/b.py", "deep/c.py"):
         (tmp_path / name).write_text("x = 1\n")
-    monkeypatch.setattr(code_files, "MAX_FILES", 2)
+    monkeypatch.setattr(scripts, "MAX_FILES", 2)
     with pytest.raises(InvalidRequestError, match="too large to be pinned") as refused:
         py_file(tmp_path)
     assert refused.value.context["holds"] == ["a.py", "deep"]

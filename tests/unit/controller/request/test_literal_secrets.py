@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.request.literal_secrets import (
+from airflow_streamstate.controller.request.patch import (
     check_local_paths,
     check_plain_uris,
     check_secrets,

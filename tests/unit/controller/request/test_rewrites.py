@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
+from airflow_streamstate.controller.request.patch import conf_of
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.request.rewrites import conf_of
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.records import StateRewrite
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 
 MIGRATION = """
 from airflow_streamstate.migration import migrate

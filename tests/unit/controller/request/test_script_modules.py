@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request import code_files
-from airflow_streamstate.controller.request.script_modules import modules_beside
+from airflow_streamstate.controller.request import scripts
+from airflow_streamstate.controller.request.scripts import modules_beside
 from airflow_streamstate.errors import InvalidRequestError
 
 
@@ -121,7 +121,7 @@ def test_of_a_link_that_leads_up_only_what_an_import_names_is_taken(tmp_path: Pa
 def test_a_module_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is refused before its imports are looked for."""
     script = written(tmp_path, job="import rows\n", rows="x = 1\n" * 9)
-    monkeypatch.setattr("airflow_streamstate.controller.request.script_modules.MAX_BYTES", 20)
+    monkeypatch.setattr("airflow_streamstate.controller.request.scripts.MAX_BYTES", 20)
     read = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail("read") if path.name == "rows.py" else read(path))
     with pytest.raises(InvalidRequestError, match="too large to be pinned"):
@@ -148,7 +148,7 @@ def test_patterns_take_the_place_of_what_is_imported(tmp_path: Path) -> None:
 def test_too_much_is_refused_with_what_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal names the folder, what it holds, and the option."""
     script = written(tmp_path, job="import lib\n", **{f"lib__of__m{number}": "x = 1\n" for number in range(9)})
-    monkeypatch.setattr("airflow_streamstate.controller.request.script_modules.MAX_BYTES", 20)
+    monkeypatch.setattr("airflow_streamstate.controller.request.scripts.MAX_BYTES", 20)
     with pytest.raises(InvalidRequestError, match="too large to be pinned") as refused:
         names(script)
     assert refused.value.context["holds"] == ["lib"]
@@ -177,4 +177,4 @@ def test_a_compiled_module_is_pinned_as_it_is(tmp_path: Path) -> None:
 
 def test_the_limits_are_those_of_a_folder_of_code() -> None:
     """Far above what a folder of scripts has."""
-    assert (code_files.MAX_FILES, code_files.MAX_BYTES) == (2_000, 100_000_000)
+    assert (scripts.MAX_FILES, scripts.MAX_BYTES) == (2_000, 100_000_000)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.script_paths import notes_on_paths
+from airflow_streamstate.controller.request.scripts import notes_on_paths
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.request.code_files import CodeFile
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.request.script_modules import modules_beside
-from airflow_streamstate.controller.request.script_triggers import refuse_triggers
+from airflow_streamstate.controller.request.scripts import CodeFile, modules_beside, refuse_triggers
 from airflow_streamstate.errors import HomeNotFoundError, UnsupportedCheckpointError
 from support.sim_stage import STREAM, Stage
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.retention import automatic
-from airflow_streamstate.controller.retention.automatic import (
+from airflow_streamstate.controller.retention import pruning
+from airflow_streamstate.controller.retention.pruning import (
     AWAY_SECONDS,
     LOOK_SECONDS,
     PAUSE_SECONDS,
@@ -25,8 +25,8 @@ from airflow_streamstate.controller.retention.automatic import (
 )
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.register import Intent, StreamRegister
-from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy, RetentionRegister
+from airflow_streamstate.protocol.policies import LastPrune, RetentionPolicy, RetentionRegister
+from airflow_streamstate.protocol.records import Intent, StreamRegister
 from airflow_streamstate.snapshot.verify import verify
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
@@ -193,7 +193,7 @@ def test_an_unexpected_error_ends_no_pruning(pruned: Pruned, monkeypatch: pytest
         raise ZeroDivisionError("in the\nclient")
 
     with monkeypatch.context() as patched:
-        patched.setattr(automatic, "is_due", fail)
+        patched.setattr(pruning, "is_due", fail)
         pruned.look()
     assert pruned.told == [
         (STREAM, "not_pruned", "it is not pruned, for now: unexpected ZeroDivisionError: in the client")
@@ -273,7 +273,7 @@ def test_a_thousand_streams_cost_few_calls(pruned: Pruned) -> None:
 
 def test_a_single_pass_prunes_so_many_and_the_next_one_goes_on(pruned: Pruned, monkeypatch: pytest.MonkeyPatch) -> None:
     """For cron."""
-    monkeypatch.setattr(automatic, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(pruning, "MOST_AT_ONCE", 1)
     stage = pruned.stage
     stage.controller.deploy(stage.request(stream_id="a-first", retention=KEEP_TWO))
     for expected in (5, 2):

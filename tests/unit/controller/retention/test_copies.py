@@ -11,13 +11,13 @@ import pytest
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.restore_home import Restoring
+from airflow_streamstate.controller.mirrors import Restoring
 from airflow_streamstate.controller.retention.pruning import PrunedMirror
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.retention import RetentionPolicy
-from airflow_streamstate.snapshot.mirror import carry_records
-from airflow_streamstate.snapshot.places import key_of
+from airflow_streamstate.protocol.policies import RetentionPolicy
+from airflow_streamstate.snapshot.data import key_of
+from airflow_streamstate.snapshot.mirror_copies import carry_records
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.local import LocalStore
 from support.sim_stage import STREAM, Stage

@@ -7,14 +7,11 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS, last_use
-from airflow_streamstate.controller.retention.deciding import (
-    Fate,
-    decide_fates,
-)
+from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS, last_use
+from airflow_streamstate.controller.retention.pruning import Fate, decide_fates
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.retention import (
+from airflow_streamstate.protocol.policies import (
     KEPT_SNAPSHOTS,
     LeaseRecord,
     Pin,

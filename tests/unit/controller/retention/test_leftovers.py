@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.registers import Retention
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.retention.leftovers import (
+from airflow_streamstate.controller.retention.kept_snapshots import Needs, needs_of
+from airflow_streamstate.controller.retention.retiring import (
     KEPT_DEPLOYMENTS,
     KEPT_UPGRADES,
     SILENT_SECONDS,
@@ -22,7 +23,6 @@ from airflow_streamstate.controller.retention.leftovers import (
     Leftovers,
     SameStream,
 )
-from airflow_streamstate.controller.retention.needs import Needs, needs_of
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed

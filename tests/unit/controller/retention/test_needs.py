@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.control.upgrades import UpgradeJournal
-from airflow_streamstate.controller.retention.needs import Needs, needs_of
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
+from airflow_streamstate.controller.retention.kept_snapshots import Needs, needs_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import SnapshotKind, deployment_id_for, fencing_token_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
-from airflow_streamstate.protocol.register import Intent, StreamRegister
+from airflow_streamstate.protocol.records import DeploymentSpec, Intent, StartPlan, StreamRegister
 from airflow_streamstate.protocol.scratch import ScratchRun, ScratchVerdict, Waiting
 from airflow_streamstate.protocol.upgrades import (
     Decision,

@@ -11,39 +11,33 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.lineage.lineage import lineage_of
+from airflow_streamstate.controller.observe.lineage import lineage_of
 from airflow_streamstate.controller.observe.views import CommandView
-from airflow_streamstate.controller.retention.leftovers import (
-    KEPT_DEPLOYMENTS,
-    UNUSED_SECONDS,
-    Leftover,
-)
 from airflow_streamstate.controller.retention.pruning import Pruned, PrunedMirror
-from airflow_streamstate.controller.upgrade.requests import RollbackRequest
-from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.controller.wait.known_good import has_proven_itself
+from airflow_streamstate.controller.retention.retiring import KEPT_DEPLOYMENTS, UNUSED_SECONDS, Leftover
+from airflow_streamstate.controller.upgrade.upgrades import RollbackRequest
+from airflow_streamstate.controller.wait.condition import WaitCondition, has_proven_itself
 from airflow_streamstate.errors import DataError, ObjectExistsError, SnapshotNotFoundError, StreamNotFoundError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import SnapshotReady
-from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.ids import deployment_id_for, scratch_id_for
-from airflow_streamstate.protocol.register import Intent
-from airflow_streamstate.protocol.retention import LastPrune, RetentionPolicy
+from airflow_streamstate.protocol.policies import LastPrune, RetentionPolicy
+from airflow_streamstate.protocol.positions import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.protocol.records import Intent
 from airflow_streamstate.protocol.scratch import Reading, ScratchRun
-from airflow_streamstate.protocol.terms.upgrade import RollbackTerms
-from airflow_streamstate.snapshot.deletion import PARTIAL_SECONDS, Removed, Remover
-from airflow_streamstate.snapshot.leases import leased
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
-from airflow_streamstate.snapshot.sharing import shared_bytes
+from airflow_streamstate.protocol.terms.order import RollbackTerms
+from airflow_streamstate.snapshot.data import shared_bytes
+from airflow_streamstate.snapshot.deletion import PARTIAL_SECONDS, Removed, Remover, leased
+from airflow_streamstate.snapshot.location import SnapshotPlaces
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import TEMPORARY_PREFIX
-from airflow_streamstate.store.cleanup import STALE_SECONDS, STALE_UPLOAD_SECONDS
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
+from airflow_streamstate.store.transfer import STALE_SECONDS, STALE_UPLOAD_SECONDS
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.uploading_store import UploadingStore

@@ -10,10 +10,10 @@ import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.retention.leftovers import SameStream
+from airflow_streamstate.controller.retention.retiring import SameStream
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.policies import RetentionPolicy
 from airflow_streamstate.snapshot.verify import verify
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage

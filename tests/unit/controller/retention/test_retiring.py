@@ -12,7 +12,7 @@ from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.decide import INTENT_SECONDS
 from airflow_streamstate.controller.home import Home, HomeConfig
 from airflow_streamstate.controller.retention.retiring import Retired, Retiring
-from airflow_streamstate.controller.retired import refuse_retired
+from airflow_streamstate.controller.stream_guards import refuse_retired
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
@@ -23,8 +23,8 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.register import Intent, Retirement, StreamRegister
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.policies import RetentionPolicy
+from airflow_streamstate.protocol.records import Intent, Retirement, StreamRegister
 from airflow_streamstate.protocol.scratch import ScratchRun
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore

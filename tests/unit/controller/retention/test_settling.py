@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.retention import Retention
+from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.retention.pruning import settle
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.retention import SettledCustody
+from airflow_streamstate.protocol.policies import SettledCustody
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 

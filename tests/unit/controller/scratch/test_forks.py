@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import format_offset_entry
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
-from airflow_streamstate.controller.scratch.state_fork import fork_for_reading
+from airflow_streamstate.checkpoint.log import Checkpoint, format_offset_entry
+from airflow_streamstate.checkpoint.repair import PARTITIONS
+from airflow_streamstate.controller.scratch.readings import fork_for_reading
 from airflow_streamstate.errors import SnapshotIncompleteError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.memory import MemoryStore

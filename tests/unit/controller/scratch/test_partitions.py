@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, PROVIDER, ROCKSDB_PROVIDER
-from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
+from airflow_streamstate.checkpoint.repair import PARTITIONS
 from airflow_streamstate.controller.scratch.partitions import (
     BYTES_PER_PARTITION,
     ROWS_PER_PARTITION,
@@ -16,7 +16,7 @@ from airflow_streamstate.controller.scratch.partitions import (
     suggested,
 )
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat, SourceLag
+from airflow_streamstate.protocol.positions import LagTrend, QueryBeat, SourceLag
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.version import Artifact
 from support.example_plan import EXAMPLE_PLAN

@@ -10,7 +10,7 @@ from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.scratch.rehearsal import RehearsalView
 from airflow_streamstate.controller.scratch.run import LATE_SECONDS
 from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
-from airflow_streamstate.launch.known_bad import KNOWN_BAD
+from airflow_streamstate.launch.submit_options import KNOWN_BAD
 from airflow_streamstate.plan.report import PlanReport
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchVerdict

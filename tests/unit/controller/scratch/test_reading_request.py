@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.scratch.reading_request import (
+from airflow_streamstate.controller.scratch.readings import (
     check_pair,
     export_uri,
     is_stateful,

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.control.retention import CLOCKS_DIFFER_SECONDS
+from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
-from airflow_streamstate.controller.scratch.reading import reader_spec
-from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
+from airflow_streamstate.controller.scratch.readings import LoadedState, ReadingRequest, reader_spec
 from airflow_streamstate.controller.scratch.run import LATE_SECONDS
-from airflow_streamstate.controller.scratch.state_report import LoadedState
 from airflow_streamstate.errors import (
     DeadlineExceededError,
     DeploymentFailedError,

@@ -32,7 +32,7 @@ from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained, Failed, QueryFailed, Stopped
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchVerdict
-from airflow_streamstate.protocol.terms.upgrade import RehearsalTerms
+from airflow_streamstate.protocol.terms.order import RehearsalTerms
 from support.checkpoints import plan_batch
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage

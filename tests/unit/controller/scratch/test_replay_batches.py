@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.barrier import put_fence
-from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.controller.scratch.replay_batches import (
-    batch_chosen,
-    check_out,
-    chosen_queries,
-    last_batches,
-)
+from airflow_streamstate.checkpoint.log import Checkpoint, drain_entry, format_offset_entry
+from airflow_streamstate.controller.scratch.replays import batch_chosen, check_out, chosen_queries, last_batches
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from support.checkpoints import (
     barrier_mark,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.scratch.replay import PlannedReplay, ReplayRequest, ReplayView
+from airflow_streamstate.controller.scratch.replays import PlannedReplay, ReplayRequest, ReplayView
 from airflow_streamstate.controller.scratch.run import Report
 from airflow_streamstate.errors import (
     ConflictError,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_streamstate.controller.scratch.state_report import NO_METADATA, loaded_state, query_report
+from airflow_streamstate.controller.scratch.readings import NO_METADATA, loaded_state, query_report
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition
 from support.built_plans import operator, plan

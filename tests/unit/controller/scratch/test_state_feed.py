@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.scratch.state_fork import feed_gap
+from airflow_streamstate.controller.scratch.readings import feed_gap
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.scratch.reading_request import ReadingRequest
+from airflow_streamstate.controller.scratch.readings import ReadingRequest
 from airflow_streamstate.errors import InvalidRequestError, SnapshotNotFoundError
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte

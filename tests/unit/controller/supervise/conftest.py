@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.supervise.watcher import Line, Watcher
-from airflow_streamstate.protocol.register import StreamRegister
-from airflow_streamstate.protocol.restarts import Restarts
+from airflow_streamstate.protocol.policies import Restarts
+from airflow_streamstate.protocol.records import StreamRegister
 from support.sim_stage import Stage
 
 BACKOFF_SECONDS = 10.0

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.control.upgrades import ABANDONED, LEASE_SECONDS, UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import ABANDONED, LEASE_SECONDS, UpgradeJournal
 from airflow_streamstate.controller.supervise.watcher import Line, Watcher
-from airflow_streamstate.controller.upgrade.views import UpgradeView
-from airflow_streamstate.hooks.upgrading import give_up_from_afar
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
+from airflow_streamstate.hooks.task_upgrades import give_up_from_afar
+from airflow_streamstate.protocol.positions import QueryBeat
 from airflow_streamstate.protocol.upgrades import AfterStop
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage

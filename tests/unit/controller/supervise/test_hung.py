@@ -13,8 +13,8 @@ from unit.controller.supervise.conftest import Supervised
 from airflow_streamstate.controller.supervise.watcher import Watcher
 from airflow_streamstate.errors import InvalidRequestError, UnavailableError
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
-from airflow_streamstate.protocol.heartbeat import QueryBeat
-from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.policies import RestartPolicy
+from airflow_streamstate.protocol.positions import QueryBeat
 from support.checkpoints import HookedStore
 from support.sim_stage import STREAM, Stage
 from support.vanishing_store import VanishingStore

@@ -27,7 +27,7 @@ from airflow_streamstate.controller.supervise.reconcile import (
 )
 from airflow_streamstate.launch.interface import LaunchState
 from airflow_streamstate.protocol.events import Failed
-from airflow_streamstate.protocol.restarts import RestartPolicy, Restarts
+from airflow_streamstate.protocol.policies import RestartPolicy, Restarts
 from support.fake_clock import START_AT
 from support.sim_stage import Stage
 

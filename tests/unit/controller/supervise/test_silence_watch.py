@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.controller.observe.observation import Observation
-from airflow_streamstate.controller.supervise.silence_watch import MOST_PAUSE_SECONDS, SilenceWatch
+from airflow_streamstate.controller.supervise.supervision import MOST_PAUSE_SECONDS, SilenceWatch
 from support.fake_clock import FakeClock
 from support.sim_stage import Stage
 

@@ -11,7 +11,7 @@ import pytest
 from unit.controller.supervise.conftest import Supervised
 
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
 from airflow_streamstate.errors import (
     ConflictError,
     InvalidRequestError,
@@ -22,11 +22,10 @@ from airflow_streamstate.plan.model import PlannedSink
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_json
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.data_events import Undone
-from airflow_streamstate.protocol.events import Failed, Finished, Ignored, QueryFailed, Stopped
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.events import Failed, Finished, Ignored, QueryFailed, Stopped, Undone
 from airflow_streamstate.protocol.ids import upgrade_id_for
-from airflow_streamstate.protocol.restarts import RestartPolicy
+from airflow_streamstate.protocol.policies import RestartPolicy
+from airflow_streamstate.protocol.positions import QueryBeat
 from support.checkpoints import HookedStore
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage

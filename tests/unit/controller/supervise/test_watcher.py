@@ -16,13 +16,13 @@ from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.supervise.watcher import LIST_SECONDS, RUNNING_SECONDS, Line
 from airflow_streamstate.errors import HomeNotFoundError
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.heartbeat import QueryBeat
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.retention import RetentionPolicy
+from airflow_streamstate.protocol.policies import RetentionPolicy
+from airflow_streamstate.protocol.positions import QueryBeat
+from airflow_streamstate.store.base import MOST_EVENTS, SHORT_SECONDS
 from airflow_streamstate.store.folder_lock import folder_lock
 from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.memory import MemoryStore
-from airflow_streamstate.store.patience import MOST_EVENTS, SHORT_SECONDS
 from support.checkpoints import HookedStore
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage

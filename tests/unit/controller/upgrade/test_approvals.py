@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.upgrade.upgrades import Upgrades
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.requesters import is_same_person, means_of, person_of, requester
+from airflow_streamstate.protocol.ids import is_same_person, means_of, person_of, requester
 from airflow_streamstate.protocol.upgrades import Approval
 from support.upgrade_stage import STREAM, UpgradeStage
 

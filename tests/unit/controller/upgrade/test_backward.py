@@ -12,19 +12,16 @@ import pytest
 from airflow_streamstate.controller.upgrade import backward
 from airflow_streamstate.controller.upgrade.backward import MAX_REHEARSALS, PATIENCE_SECONDS
 from airflow_streamstate.controller.upgrade.forward import WARM_SECONDS
-from airflow_streamstate.controller.upgrade.tools import SILENCE_SECONDS
-from airflow_streamstate.controller.upgrade.views import UpgradeView
+from airflow_streamstate.controller.upgrade.steps import SILENCE_SECONDS
+from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.data_events import Undone
-from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Stopped
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Stopped, Undone
 from airflow_streamstate.protocol.ids import launch_key_for
-from airflow_streamstate.protocol.positions import SourceIdentity
-from airflow_streamstate.protocol.records import DeploymentSpec
-from airflow_streamstate.protocol.register import Intent
-from airflow_streamstate.protocol.terms.upgrade import UpgradeTerms
+from airflow_streamstate.protocol.positions import QueryBeat, SourceIdentity
+from airflow_streamstate.protocol.records import DeploymentSpec, Intent
+from airflow_streamstate.protocol.terms.order import UpgradeTerms
 from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan
 from support.sim_stage import STREAM, Stage

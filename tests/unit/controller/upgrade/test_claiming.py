@@ -8,7 +8,7 @@ import pytest
 
 from airflow_streamstate.controller.upgrade.forward import claim
 from airflow_streamstate.errors import ConflictError
-from airflow_streamstate.protocol.register import Intent
+from airflow_streamstate.protocol.records import Intent
 from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.upgrade.deciding import (
+from airflow_streamstate.controller.upgrade.decisions import (
     Go,
     NoGo,
     WayBack,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.controller.lineage.lineage import lineage_of
-from airflow_streamstate.controller.lineage.not_running import NotRunning
-from airflow_streamstate.controller.upgrade.ends import cost_until_now, downtimes_since, not_running_seconds
-from airflow_streamstate.controller.upgrade.views import downtime_words, end_lines
-from airflow_streamstate.protocol.downtimes import Downtime, Mark, downtime_by_query, downtime_seconds
+from airflow_streamstate.controller.observe.handovers import NotRunning
+from airflow_streamstate.controller.observe.lineage import lineage_of
+from airflow_streamstate.controller.upgrade.forward import cost_until_now, downtimes_since, not_running_seconds
+from airflow_streamstate.controller.upgrade.upgrade_views import downtime_words, end_lines
 from airflow_streamstate.protocol.events import Noted
+from airflow_streamstate.protocol.positions import Downtime, Mark, downtime_by_query, downtime_seconds
 from support.clocked_store import ClockedStore
 from support.fake_clock import FakeClock
 from support.sim_stage import STREAM, Stage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.controller.upgrade import ends
-from airflow_streamstate.controller.upgrade.ends import clear_up, finish
+from airflow_streamstate.controller.upgrade import forward
+from airflow_streamstate.controller.upgrade.forward import clear_up, finish
 from airflow_streamstate.errors import UnavailableError
 from support.sim_stage import STREAM
 from support.upgrade_stage import UpgradeStage
@@ -21,10 +21,10 @@ def test_an_audit_that_is_not_answered_is_asked_again(upgraded: UpgradeStage, mo
         asked.append(stream_id)
         raise UnavailableError("no answer", next_step="Try again.")
 
-    monkeypatch.setattr(ends, "lineage_of", silent)
+    monkeypatch.setattr(forward, "lineage_of", silent)
     finish(tools, state, "failed")
     assert upgraded.upgrades.view(STREAM, view.upgrade_id).state.audit_ok is None
-    assert len(asked) == ends.AUDIT_TRIES
+    assert len(asked) == forward.AUDIT_TRIES
 
 
 def test_one_that_is_not_over_is_not_cleared_up(upgraded: UpgradeStage) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.upgrade.forward import CONFLICT_SECONDS, MAX_DRAIN_TRIES
-from airflow_streamstate.controller.upgrade.tools import MIN_HANDOVER_PAUSE_SECONDS, SILENCE_SECONDS
+from airflow_streamstate.controller.upgrade.steps import MIN_HANDOVER_PAUSE_SECONDS, SILENCE_SECONDS
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Rejected
-from airflow_streamstate.protocol.heartbeat import LagTrend, SourceLag
+from airflow_streamstate.protocol.positions import LagTrend, SourceLag
 from airflow_streamstate.protocol.scratch import RehearsedQuery
 from airflow_streamstate.protocol.upgrades import AfterStop, Phase
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.controller.upgrade.requests import RollbackRequest, UpgradeRequest
+from airflow_streamstate.controller.upgrade.upgrades import RollbackRequest, UpgradeRequest
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.protocol.terms.upgrade import RollbackTerms, UpgradeTerms
+from airflow_streamstate.protocol.terms.order import RollbackTerms, UpgradeTerms
 
 
 @pytest.mark.parametrize(

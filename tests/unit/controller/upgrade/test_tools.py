@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.controller.deploy.going_back import UsedError
-from airflow_streamstate.controller.upgrade.tools import LATE, describe_error, is_passing
+from airflow_streamstate.controller.deploy.start_plan import UsedError
+from airflow_streamstate.controller.upgrade.steps import LATE, describe_error, is_passing
 from airflow_streamstate.errors import (
     ConflictError,
     InvalidRequestError,

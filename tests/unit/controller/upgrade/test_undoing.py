@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.connectors.undoing import UndoMeans
-from airflow_streamstate.controller.upgrade.undoing import (
+from airflow_streamstate.connectors.sink import UndoMeans
+from airflow_streamstate.controller.upgrade.steps import (
     beginning_id,
     beginning_of,
     has_only_planned,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.drivers.launching import LAUNCH
+from airflow_streamstate.controller.drivers.driver_launch import LAUNCH
 from airflow_streamstate.controller.home import Home
-from airflow_streamstate.controller.under_upgrade import NotHeldError, refuse_during_upgrade
-from airflow_streamstate.controller.upgrade.requests import RollbackRequest
+from airflow_streamstate.controller.stream_guards import NotHeldError, refuse_during_upgrade
+from airflow_streamstate.controller.upgrade.upgrades import RollbackRequest
 from airflow_streamstate.errors import (
     ConflictError,
     DeadlineExceededError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.control.upgrades import UpgradeJournal
+from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.ids import return_request_id_for, upgrade_id_for
 from support.sim_stage import STREAM

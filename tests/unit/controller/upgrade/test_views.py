@@ -7,12 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from airflow_streamstate.control.upgrades import state_of
-from airflow_streamstate.controller.upgrade.views import WORDS, Telling, UpgradeView
+from airflow_streamstate.control.upgrade_journal import state_of
+from airflow_streamstate.controller.upgrade.upgrade_views import WORDS, Telling, UpgradeView
 from airflow_streamstate.errors import ConflictError, DeploymentFailedError, IncompatibleUpgradeError
-from airflow_streamstate.plan.codes import difference
-from airflow_streamstate.plan.differences import Difference
-from airflow_streamstate.plan.remedies import SPARK_REFUSES, WITH_ROWS
+from airflow_streamstate.plan.codes import SPARK_REFUSES, WITH_ROWS, Difference, difference
 from airflow_streamstate.protocol.upgrades import OVER, AfterStop, Phase, Upgrade, UpgradeStep
 from support.asked_upgrades import of_kind, with_terms
 from support.examples import AT, example

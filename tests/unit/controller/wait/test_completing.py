@@ -15,9 +15,9 @@ from airflow_streamstate.errors import ConflictError, InvalidRequestError, Strea
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time, to_bytes
 from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
-from airflow_streamstate.protocol.heartbeat import QueryBeat
+from airflow_streamstate.protocol.policies import RestartPolicy
+from airflow_streamstate.protocol.positions import QueryBeat
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.restarts import RestartPolicy
 from support.checkpoints import commit_batch, plan_batch
 from support.sim_stage import STREAM, Stage
 from support.snapshots import put_stop_entry, run_stateful

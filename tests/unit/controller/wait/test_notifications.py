@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.controller.wait.notifications import retire_commands
+from airflow_streamstate.controller.wait.waiting import retire_commands
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Drained, Ignored, Rejected
 from support.sim_stage import STREAM, Stage

@@ -14,7 +14,7 @@ from airflow_streamstate.errors import (
     ExpiredError,
 )
 from airflow_streamstate.protocol.events import Drained, Expired, Failed, Fenced, Finished, Ignored, Rejected, Stopped
-from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
+from airflow_streamstate.protocol.positions import QueryBeat, SourceLag
 from support.sim_stage import STREAM, Stage
 
 

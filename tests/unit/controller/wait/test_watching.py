@@ -11,7 +11,7 @@ from airflow_streamstate.errors import DataError
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchStatus
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Failed, QueryFailed, SnapshotReady
-from airflow_streamstate.protocol.heartbeat import QueryBeat, SourceLag
+from airflow_streamstate.protocol.positions import QueryBeat, SourceLag
 from support.sim_stage import STREAM, Stage
 
 

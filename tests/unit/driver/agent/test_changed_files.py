@@ -1,4 +1,4 @@
-"""``airflow_streamstate.driver.agent.changed_files``: what the next start would read otherwise, in the heartbeat."""
+"""``airflow_streamstate.driver.agent.heartbeats``: what the next start would read otherwise, in the heartbeat."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.driver.agent.changed_files import ChangedFiles
+from airflow_streamstate.driver.agent.heartbeats import ChangedFiles
 from airflow_streamstate.driver.attempt import attempt as attempts
-from airflow_streamstate.driver.attempt.reading import OpenedFiles
+from airflow_streamstate.driver.attempt.read_recorder import OpenedFiles
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
 
 SENTENCE = r"feeds\.json (changed at|was replaced since).*"

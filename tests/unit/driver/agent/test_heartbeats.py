@@ -12,9 +12,8 @@ from airflow_streamstate.driver.attempt.ports import QueryProgress
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.downtimes import FirstBatch
 from airflow_streamstate.protocol.events import Drained
-from airflow_streamstate.protocol.heartbeat import Heartbeat
+from airflow_streamstate.protocol.positions import FirstBatch, Heartbeat
 from airflow_streamstate.protocol.records import StartPlan
 from support.checkpoints import HookedStore
 from support.clocked_store import ClockedStore

@@ -7,7 +7,7 @@ import pytest
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.start.claiming import need_spec
+from airflow_streamstate.driver.start.claim import need_spec
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Noted, SnapshotReady, Stopped

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.driver.agent import lag
 from airflow_streamstate.protocol.commands import StopRequest
-from airflow_streamstate.protocol.heartbeat import LagTrend, QueryBeat
+from airflow_streamstate.protocol.positions import LagTrend, QueryBeat
 from support.fake_clock import START_AT
 from support.simulated_connector import install_connector
 from support.simulated_driver import SimulatedStream, make_plan, waiting_script
@@ -60,10 +60,10 @@ def test_each_source_is_told_in_its_own_words(stream: SimulatedStream) -> None:
     assert query.lags_at is not None
 
 
-def look(batch_id: int, seconds: float, behind: int) -> lag.Look:
+def look(batch_id: int, seconds: float, behind: int) -> lag.LagPoll:
     """At a batch that was committed half a second before."""
     at = START_AT + timedelta(seconds=seconds)
-    return lag.Look(batch_id, at - timedelta(seconds=0.5), f"after {batch_id}", at, behind)
+    return lag.LagPoll(batch_id, at - timedelta(seconds=0.5), f"after {batch_id}", at, behind)
 
 
 def trend_of(points: list[tuple[int, float, int]]) -> lag.Trend:
@@ -106,7 +106,7 @@ def test_a_trend_counts_what_came_and_what_was_read_whenever_within_a_batch_it_w
             committed_at = START_AT + timedelta(seconds=10 * batch_id)
             # A batch has read what was there when the one before was committed.
             at = committed_at + timedelta(seconds=phase)
-            trend.take(lag.Look(batch_id, committed_at, f"after {batch_id}", at, int(100 + 10 * phase)))
+            trend.take(lag.LagPoll(batch_id, committed_at, f"after {batch_id}", at, int(100 + 10 * phase)))
         told = trend.told(read=300)
         assert told is not None
         found.append((told.batches, told.read_per_second, told.came_per_second))
@@ -133,14 +133,14 @@ def test_a_trigger_without_input_is_a_moment_at_which_nothing_was_behind() -> No
         (4, 112, 180, 9),
     ):
         at = START_AT + timedelta(seconds=seconds)
-        trend.take(lag.Look(batch_id, at, f"after {batch_id}", at, behind, idle_triggers))
+        trend.take(lag.LagPoll(batch_id, at, f"after {batch_id}", at, behind, idle_triggers))
     assert trend.first_offset == "after 2"
     told = trend.told(read=720)
     assert told == LagTrend(2, 720, 12.0, 0, 12.0, 0, 180, 0)
     assert told.read_per_second == 60.0
     assert trend.seconds_to_zero(180) is None  # less was behind before the burst
     at = START_AT + timedelta(seconds=200)
-    trend.take(lag.Look(5, at, "after 5", at, 50, 12))
+    trend.take(lag.LagPoll(5, at, "after 5", at, 50, 12))
     assert trend.first_offset == "after 2"  # nothing was read since the last idle moment that could be counted
     told = trend.told(read=None)
     assert told is not None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.clock import Clock
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Accepted, Ignored, QueryStarted, Rejected, SnapshotReady, Stopped
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.location import SnapshotPlaces
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import ObjectInfo
 from airflow_streamstate.store.memory import MemoryStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.driver.agent.mirroring import FAILING_SECONDS, ROUND_SECONDS, Mirroring
+from airflow_streamstate.driver.agent.own_snapshots import FAILING_SECONDS, ROUND_SECONDS, Mirroring
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
@@ -15,8 +15,8 @@ from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Noted, SnapshotMirrored, SnapshotReady
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.snapshot.deletion import Remover
-from airflow_streamstate.snapshot.mirror import is_mirrored
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.location import SnapshotPlaces
+from airflow_streamstate.snapshot.mirror_copies import is_mirrored
 from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.base import Store, StoredObject
 from airflow_streamstate.store.memory import MemoryStore

@@ -9,11 +9,10 @@ from datetime import timedelta
 import pytest
 
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import to_json
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, to_json
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Accepted, Drained, Expired, Ignored, Rejected, SnapshotReady, Stopped
 from airflow_streamstate.protocol.settings import AgentSettings
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_command, make_plan, waiting_script
 from support.simulated_query import SimulatedPlan
 

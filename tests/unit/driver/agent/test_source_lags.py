@@ -15,9 +15,8 @@ from airflow_streamstate.connectors.source import Lag, Source, UnaskedSource, Un
 from airflow_streamstate.driver.agent import lag
 from airflow_streamstate.driver.agent.lag import SourceLags
 from airflow_streamstate.driver.attempt.ports import QuerySource
-from airflow_streamstate.driver.attempt.source_book import KnownSource, SourceBook
-from airflow_streamstate.protocol.heartbeat import SourceLag
-from airflow_streamstate.protocol.positions import SourceIdentity
+from airflow_streamstate.driver.attempt.query_sources import KnownSource, SourceBook
+from airflow_streamstate.protocol.positions import SourceIdentity, SourceLag
 from airflow_streamstate.store.memory import MemoryStore
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.attempt.answering import accept, call_off_drain, clean_up
+from airflow_streamstate.driver.attempt.answers import accept, call_off_drain, clean_up
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import order_of
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest

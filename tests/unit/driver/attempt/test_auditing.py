@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.driver.attempt.auditing import GAP, Audit, audit_at_end
+from airflow_streamstate.driver.attempt.answers import GAP, Audit, audit_at_end
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Noted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.snapshot.outrun import OUTRUN
+from airflow_streamstate.snapshot.location import OUTRUN
 from support.checkpoints import commit_batch, plan_batch
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
 

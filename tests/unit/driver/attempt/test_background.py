@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from airflow_streamstate.driver.attempt.background import LOWEST_PRIORITY, in_daemon_thread
+from airflow_streamstate.driver.attempt.attempt import LOWEST_PRIORITY, in_daemon_thread
 
 
 def test_background_work_gives_way_to_everything_else() -> None:

@@ -11,7 +11,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import FencedError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Noted
-from airflow_streamstate.protocol.register import Intent
+from airflow_streamstate.protocol.records import Intent
 from support.simulated_driver import SimulatedDriver, SimulatedStream, assert_nothing_lost, make_plan, waiting_script
 
 

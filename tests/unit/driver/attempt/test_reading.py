@@ -1,4 +1,4 @@
-"""``airflow_streamstate.driver.attempt.reading``: what a real script in a process of its own is seen to read."""
+"""``airflow_streamstate.driver.attempt.read_recorder``: what a real script in a process of its own is seen to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[4]
 RUNNER = """
 import json, sys
-from airflow_streamstate.driver.attempt.reading import OpenedFiles
+from airflow_streamstate.driver.attempt.read_recorder import OpenedFiles
 from airflow_streamstate.driver.script import run_script
 
 opened = OpenedFiles()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.attempt.reporting import Reporter, say_to_driver_log
+from airflow_streamstate.driver.attempt.reports import Reporter, say_to_driver_log
 from airflow_streamstate.errors import DataError, FencedError, StoreRefusedError, UnavailableError
 from airflow_streamstate.protocol.events import Failed, Noted, Started
 from airflow_streamstate.store.memory import MemoryStore

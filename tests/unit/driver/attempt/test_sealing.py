@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_streamstate.driver.attempt.attempt_snapshots import seal_in_background, seal_older
 from airflow_streamstate.driver.attempt.latch import Order
-from airflow_streamstate.driver.attempt.sealing import seal_in_background, seal_older
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Drained, Noted
 from airflow_streamstate.protocol.records import StartPlan

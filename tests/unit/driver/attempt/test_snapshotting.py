@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.snapshotting import (
+from airflow_streamstate.driver.attempt.attempt_snapshots import (
     checkpoint_names,
     last_known,
     queries_to_capture,

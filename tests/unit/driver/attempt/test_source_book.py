@@ -12,9 +12,9 @@ import pytest
 
 from airflow_streamstate.connectors.registry import SOURCES
 from airflow_streamstate.connectors.source import Source
-from airflow_streamstate.driver.attempt import source_book
+from airflow_streamstate.driver.attempt import query_sources
 from airflow_streamstate.driver.attempt.ports import QuerySource, StartableQuery, WriterFacts
-from airflow_streamstate.driver.attempt.reporting import Reporter
+from airflow_streamstate.driver.attempt.reports import Reporter
 from airflow_streamstate.protocol.commands import SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Failed, Noted, QueryStarted, SnapshotReady, Stopped
 from support.fake_clock import FakeClock
@@ -62,7 +62,7 @@ def test_a_broken_connector_is_told_and_the_stream_runs(
 
 def test_without_an_connector_nothing_is_known_and_nothing_breaks(stream: SimulatedStream) -> None:
     """A source without a connector runs too."""
-    assert stopped_run(stream).identities[0] == source_book.UNKNOWN
+    assert stopped_run(stream).identities[0] == query_sources.UNKNOWN
 
 
 def test_what_an_connector_says_in_other_types_spoils_no_object(
@@ -166,7 +166,7 @@ def test_an_answer_that_comes_after_another_start_is_not_kept(tmp_path: Path, mo
     """It tells nothing about the new run: an old offset would count as one of the new source. And the answers of other
     sources than those asked are not taken."""
     install(tmp_path, monkeypatch, {"restartingone": f"{__name__}:RestartingConnector"})
-    book = source_book.SourceBook(
+    book = query_sources.SourceBook(
         Reporter(SimulatedStream().control.journal("d-0001"), 1, FakeClock(), lambda _line: None)
     )
     source = SimulatedSource()

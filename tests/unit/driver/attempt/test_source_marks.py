@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.driver.attempt.source_book import FARTHEST_BACK, MarkHistory, Sighting
+from airflow_streamstate.driver.attempt.query_sources import FARTHEST_BACK, MarkHistory, Sighting
 
 OLD, NEW = {"id": "T1"}, {"id": "T2"}
 

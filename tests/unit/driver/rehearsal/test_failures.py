@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import Row
 
-from airflow_streamstate.driver.rehearsal.failures import (
+from airflow_streamstate.driver.rehearsal.script_failures import (
     MARK,
     debug_breakpoints,
     debug_failure,

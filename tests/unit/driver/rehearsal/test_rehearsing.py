@@ -9,11 +9,11 @@ import pytest
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, WriterFacts
-from airflow_streamstate.driver.rehearsal.rehearsing import FAILED_AFTERWARDS, SOURCES_UNKNOWN, Rehearsing, oversee
+from airflow_streamstate.driver.rehearsal.rehearsal_run import FAILED_AFTERWARDS, SOURCES_UNKNOWN, Rehearsing, oversee
 from airflow_streamstate.driver.rehearsal.warming import NO_QUERY_ID, WARM_BATCHES, warm_with_rows
-from airflow_streamstate.driver.shutdown.finishing import ScriptFailure
+from airflow_streamstate.driver.shutdown.script_end import ScriptFailure
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Drained

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.driver.shutdown.begun_flushes import begun_flushes, refuse_pending_flush
+from airflow_streamstate.driver.shutdown.flush import begun_flushes, refuse_pending_flush
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, StopRequest

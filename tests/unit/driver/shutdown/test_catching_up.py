@@ -11,9 +11,9 @@ from typing import cast
 
 import pytest
 
-from airflow_streamstate.checkpoint.missing_pin import PARTITIONS
+from airflow_streamstate.checkpoint.repair import PARTITIONS
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
-from airflow_streamstate.driver.shutdown.draining import stages_of
+from airflow_streamstate.driver.shutdown.drain import stages_of
 from airflow_streamstate.plan.model import PlannedSink
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Draining, Failed, Stopped

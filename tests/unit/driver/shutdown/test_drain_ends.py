@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.driver.attempt.latch import order_of
-from airflow_streamstate.driver.shutdown.drain_ends import CHOICES_WITHDRAWN, DrainEnds
-from airflow_streamstate.driver.shutdown.drain_snapshots import DrainSnapshots
-from airflow_streamstate.driver.shutdown.limits import CallOff
+from airflow_streamstate.driver.shutdown.barriers import CallOff
+from airflow_streamstate.driver.shutdown.drain import CHOICES_WITHDRAWN, DrainEnds
+from airflow_streamstate.driver.shutdown.flush import DrainSnapshots
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import AfterDrain, DrainFailed, Failed
 from support.simulated_driver import SimulatedDriver, SimulatedStream

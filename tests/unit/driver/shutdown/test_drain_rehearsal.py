@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.driver.agent.obeying import Foresight
+from airflow_streamstate.driver.agent.command_loop import Foresight
 from airflow_streamstate.driver.attempt.latch import Order, order_of
-from airflow_streamstate.driver.shutdown.drain_rehearsal import TRIAL_SECONDS, Foreseen, foresee
+from airflow_streamstate.driver.shutdown.flush import TRIAL_SECONDS, Foreseen, foresee
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from airflow_streamstate.driver.attempt.latch import order_of
-from airflow_streamstate.driver.shutdown.drain_snapshots import DrainSnapshots
+from airflow_streamstate.driver.shutdown.flush import DrainSnapshots
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification
 from airflow_streamstate.protocol.events import Drained, DrainFailed
 from airflow_streamstate.snapshot.deletion import Remover
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.location import SnapshotPlaces
 from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_driver import (
     STREAM,

@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import FLUSH_WATERMARK_MS, Checkpoint
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest

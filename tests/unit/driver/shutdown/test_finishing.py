@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.driver.attempt.latch import Order
-from airflow_streamstate.driver.shutdown.finishing import MAX_TRACEBACK_CHARACTERS, end_script, refusal_in
+from airflow_streamstate.driver.shutdown.script_end import MAX_TRACEBACK_CHARACTERS, end_script, refusal_in
 from airflow_streamstate.errors import (
     HomeNotFoundError,
     InputLostError,

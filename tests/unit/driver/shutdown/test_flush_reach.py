@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.driver.attempt.latch import Order
-from airflow_streamstate.driver.shutdown.flush_reach import (
-    LIVES_ON,
-    NOT_ASKED,
-    NOT_FIRED,
-    NOT_REACHED,
-    FlushReach,
-)
+from airflow_streamstate.driver.shutdown.flush import LIVES_ON, NOT_ASKED, NOT_FIRED, NOT_REACHED, FlushReach
 from airflow_streamstate.plan.model import StateOperator, StateVariable
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, DrainFailed, Stopped
 from airflow_streamstate.protocol.terms.order import DrainMode

@@ -6,16 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import FLUSH_WATERMARK_MS
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import FLUSH_WATERMARK_MS, Checkpoint
 from airflow_streamstate.connectors.sink import HeldBatches
 from airflow_streamstate.driver.attempt.latch import Order
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import QueryProgress
-from airflow_streamstate.driver.shutdown.flush_reach import NO_WATERMARK, FlushReach
-from airflow_streamstate.driver.shutdown.flushing import Flush
+from airflow_streamstate.driver.shutdown.flush import NO_WATERMARK, Flush, FlushReach
 from airflow_streamstate.errors import FencedError, UnavailableError
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol.commands import StopRequest
 from support.simulated_driver import SimulatedDriver, ended_by, make_plan
 from support.simulated_query import SimulatedPlan, SimulatedRun, SimulatedStartable

@@ -9,10 +9,10 @@ import pytest
 
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.latch import Order, order_of
-from airflow_streamstate.driver.shutdown.limits import CalledOffError, Limits
+from airflow_streamstate.driver.shutdown.barriers import CalledOffError, Limits
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
 from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification
 from airflow_streamstate.protocol.events import Rejected
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_command
 
 

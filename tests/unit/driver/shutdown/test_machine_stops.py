@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airflow_streamstate.control.bell import ASKED_TO_END
+from airflow_streamstate.control.objects import ASKED_TO_END
 from airflow_streamstate.protocol.commands import DrainNotification
 from airflow_streamstate.protocol.events import Accepted, Drained, Stopped
 from support.simulated_driver import SimulatedStream, assert_nothing_lost, make_plan, waiting_script

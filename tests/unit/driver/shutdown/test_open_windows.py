@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_streamstate.driver.attempt.background import InBackground
-from airflow_streamstate.driver.shutdown.open_windows import MAX_PATIENCE_SECONDS, PATIENCE_SECONDS, OpenWindows
+from airflow_streamstate.driver.attempt.attempt import InBackground
+from airflow_streamstate.driver.shutdown.flush import MAX_PATIENCE_SECONDS, PATIENCE_SECONDS, OpenWindows
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.events import Stopped
 from support.simulated_driver import SimulatedDriver, ended_by, make_plan

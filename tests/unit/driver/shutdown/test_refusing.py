@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.driver.shutdown.finishing import refusal_in
+from airflow_streamstate.driver.shutdown.script_end import refusal_in
 from airflow_streamstate.errors import InvalidRequestError, StartRefusedError
 
 

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS
+from airflow_streamstate.driver.shutdown.script_end import FENCED_STATUS
 from airflow_streamstate.driver.shutdown.stopping import cut_runs, end_at_barriers, note_overtaken_drain
 from airflow_streamstate.errors import FencedError
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Accepted, Drained, Failed, Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.snapshot.placing import SnapshotPlaces
+from airflow_streamstate.snapshot.location import SnapshotPlaces
 from airflow_streamstate.store.memory import MemoryStore
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import (

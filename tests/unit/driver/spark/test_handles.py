@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkValueError, StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-from airflow_streamstate.driver.spark.interception import RehearsedQuery, SupervisedQuery
+from airflow_streamstate.driver.spark.interception import RehearsalQuery, SupervisedQuery
 
 
 class Logical:
@@ -108,7 +108,7 @@ def test_a_rehearsed_query_has_the_progress_of_the_batches_that_its_start_ran() 
     }  # fmt: skip
     reports: list[dict[str, object]] = []
     writer = SimpleNamespace(runs=[], trial_reports=reports, settings=SimpleNamespace(query_name="counts"))
-    handle = RehearsedQuery(cast("Any", Logical(ended=True)), cast("Any", writer))
+    handle = RehearsalQuery(cast("Any", Logical(ended=True)), cast("Any", writer))
     assert (handle.lastProgress, handle.recentProgress) == (None, [])
     reports += [report, {**report, "batchId": 8}]
     last = handle.lastProgress

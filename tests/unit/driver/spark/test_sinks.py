@@ -10,9 +10,16 @@ import pytest
 pytest.importorskip("pyspark")
 
 from airflow_streamstate.connectors.registry import SINKS, find_connectors
-from airflow_streamstate.connectors.sink import HeldBatches, Sink, SinkConnector, SinkReach, connector_for
-from airflow_streamstate.connectors.undoing import FoundUndo, UndoOrder
-from airflow_streamstate.driver.spark.sinks import AskedSink, read_sink
+from airflow_streamstate.connectors.sink import (
+    FoundUndo,
+    HeldBatches,
+    Sink,
+    SinkConnector,
+    SinkReach,
+    UndoOrder,
+    connector_for,
+)
+from airflow_streamstate.driver.spark.spark_sinks import AskedSink, read_sink
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnavailableError
 
 

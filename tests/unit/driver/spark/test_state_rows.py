@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from airflow_streamstate.driver.spark.state_rows import count_state_rows, open_windows
+from airflow_streamstate.driver.spark.state_reading import count_state_rows, open_windows
 
 
 class Reader:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("py4j")
 
-from airflow_streamstate.driver.spark.words import MAX_CAUSES, spark_words
+from airflow_streamstate.driver.spark.jvm import MAX_CAUSES, spark_words
 
 
 @dataclass

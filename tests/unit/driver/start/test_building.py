@@ -10,7 +10,7 @@ import pytest
 from airflow_streamstate.checkpoint.guards import STATE_FORMAT
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.driver.attempt.ports import AnalyzedPlan
-from airflow_streamstate.driver.start.building import START_IS_DAMAGED, START_IS_GONE
+from airflow_streamstate.driver.start.checkpoints import START_IS_DAMAGED, START_IS_GONE
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Stopped

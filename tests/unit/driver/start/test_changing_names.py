@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_streamstate.driver.start.changing_names import ThisStart, find_changing, lasting_name
+from airflow_streamstate.driver.start.query_names import ThisStart, find_changing, lasting_name
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.events import Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan

@@ -10,11 +10,11 @@ import tomllib
 
 import airflow_streamstate
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.start.claiming import claim_attempt, need_spec
+from airflow_streamstate.driver.start.claim import claim_attempt, need_spec
 from airflow_streamstate.errors import FencedError, UnavailableError
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, OLDEST_PROTOCOL
 from airflow_streamstate.protocol.events import Claimed
-from airflow_streamstate.protocol.heartbeat import Heartbeat
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL, OLDEST_PROTOCOL
+from airflow_streamstate.protocol.positions import Heartbeat
 from airflow_streamstate.store.base import Store
 from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream

@@ -8,10 +8,10 @@ from typing import NoReturn
 
 import pytest
 
-from airflow_streamstate.driver.start import running
-from airflow_streamstate.driver.start.continuing import NOT_KNOWN
+from airflow_streamstate.driver.start import query_start
+from airflow_streamstate.driver.start.checkpoints import NOT_KNOWN
 from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.recorded import plans_behind, recorded_plans
+from airflow_streamstate.plan.record import plans_behind, recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
@@ -128,7 +128,7 @@ def test_a_kill_between_comparison_and_record_changes_nothing(
     """Law 17: the next attempt is compared with what made the state, as if this one had never been."""
     stream.deploy(2, stopped(stream, plan))
     with monkeypatch.context() as patched:
-        patched.setattr(running, "record_before_start", lambda *_: _die())
+        patched.setattr(query_start, "record_before_start", lambda *_: _die())
         assert stream.run(waiting_script(plan), "d-0002") is None
     number = stream.next_attempt("d-0002")
     assert stream.run(waiting_script(other_rule(plan)), "d-0002", number) == 1
@@ -184,7 +184,7 @@ def test_an_accepted_plan_does_not_start_without_its_record(
     recorded_as(stream, output_mode="complete")
     stream.deploy(2, replace(start, accept_hazards=True))
     with monkeypatch.context() as patch:
-        patch.setattr(running, "record_before_start", lambda *_: ("the home did not take it",))
+        patch.setattr(query_start, "record_before_start", lambda *_: ("the home did not take it",))
         assert stream.run(waiting_script(plan), "d-0002") == 1
     assert "could not be recorded" in stream.events_of(Failed, "d-0002")[-1].error
     assert stream.events_of(QueryStarted, "d-0002") == []

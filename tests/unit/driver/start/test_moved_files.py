@@ -8,8 +8,8 @@ from airflow_streamstate.checkpoint.file_source import FileSourceEntry
 from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.source import Source
 from airflow_streamstate.driver.attempt.ports import QuerySource
-from airflow_streamstate.driver.attempt.source_book import KnownSource
-from airflow_streamstate.driver.start.moved_files import MovedSource
+from airflow_streamstate.driver.attempt.query_sources import KnownSource
+from airflow_streamstate.driver.start.query_seed import MovedSource
 from airflow_streamstate.errors import IncompatibleUpgradeError
 from airflow_streamstate.protocol.positions import SourceIdentity
 

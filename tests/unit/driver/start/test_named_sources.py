@@ -9,21 +9,23 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.checkpoint.entries import SOURCES_NAMED, OffsetEntry
 from airflow_streamstate.checkpoint.guards import OFFSET_LOG_FORMAT
+from airflow_streamstate.checkpoint.log import SOURCES_NAMED, OffsetEntry
 from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Source
 from airflow_streamstate.driver.attempt.ports import QuerySource, WriterFacts
-from airflow_streamstate.driver.attempt.source_book import UNKNOWN, KnownSource
-from airflow_streamstate.driver.start.named_sources import (
+from airflow_streamstate.driver.attempt.query_sources import UNKNOWN, KnownSource
+from airflow_streamstate.driver.start.offset_mapping import (
+    MappedOffsets,
     check_same_names,
+    check_same_order,
     log_folders,
+    map_offsets,
     map_offsets_by_name,
     refuse_source_twice,
     source_keys,
     told_apart,
 )
-from airflow_streamstate.driver.start.offset_mapping import MappedOffsets, check_same_order, map_offsets
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnsupportedCheckpointError
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import QueryPosition, SourceIdentity

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.driver.start.naming import NameBook
+from airflow_streamstate.driver.start.query_names import NameBook
 from airflow_streamstate.errors import InvalidRequestError
 
 

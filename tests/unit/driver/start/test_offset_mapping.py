@@ -10,7 +10,7 @@ from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.kafka import KafkaSource
 from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Source
 from airflow_streamstate.driver.attempt.ports import QuerySource
-from airflow_streamstate.driver.attempt.source_book import KnownSource
+from airflow_streamstate.driver.attempt.query_sources import KnownSource
 from airflow_streamstate.driver.start.offset_mapping import IF_MOVED, MappedOffsets, check_same_order, map_offsets
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnavailableError
 from airflow_streamstate.protocol.manifest import QuerySnapshot

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.driver.start.offset_override import begins_elsewhere
+from airflow_streamstate.driver.start.query_seed import begins_elsewhere
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.data_events import Repositioned
-from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Repositioned, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan, waiting_script
 from support.simulated_query import SimulatedPlan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_streamstate.driver.start.own_settings import launch_keys, notes_on_own_settings
+from airflow_streamstate.driver.start.start_checks import launch_keys, notes_on_own_settings
 
 MASTER = "spark.master"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Finished, Rejected, Stopped
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_command, make_plan, waiting_script
 from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
 

@@ -1,4 +1,4 @@
-"""``airflow_streamstate.driver.start.plans``: the plan is recorded before the start, and never in its way."""
+"""``airflow_streamstate.driver.start.recorded_plans``: the plan is recorded before the start, and never in its way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from airflow_streamstate.connectors.sink import Sink
 from airflow_streamstate.driver.attempt.ports import AnalyzedPlan, QueryRun
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.plan.model import RecordedPlan
-from airflow_streamstate.plan.recorded import recorded_plans
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import QueryStarted
 from support.simulated_driver import Script, SimulatedStream, make_plan, waiting_script

@@ -9,7 +9,7 @@ import pytest
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.controller.home import Home, HomeConfig
-from airflow_streamstate.driver.start.reach import check_checkpoints, check_home
+from airflow_streamstate.driver.start.claim import check_checkpoints, check_home
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.local import LocalStore

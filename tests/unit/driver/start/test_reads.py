@@ -1,4 +1,4 @@
-"""``airflow_streamstate.driver.start.reads``: what the script reads is recorded and compared, and never in the way."""
+"""``driver.start.recorded_plans``: what the script reads is recorded and compared, and never in the way."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.control.script_reads import last_reads
+from airflow_streamstate.control.stream import last_reads
 from airflow_streamstate.driver.attempt import attempt as attempts
-from airflow_streamstate.driver.attempt.reading import OpenedFiles
-from airflow_streamstate.driver.start.reads import what_changed
+from airflow_streamstate.driver.attempt.read_recorder import OpenedFiles
+from airflow_streamstate.driver.start.recorded_plans import what_changed
 from airflow_streamstate.errors import UnavailableError
 from airflow_streamstate.protocol.events import QueryStarted
 from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
@@ -72,7 +72,7 @@ def test_a_refused_start_leaves_the_record_of_the_one_before(
         raise UnavailableError("refused")
 
     with monkeypatch.context() as patched:
-        patched.setattr("airflow_streamstate.driver.start.running.record_before_start", refused)
+        patched.setattr("airflow_streamstate.driver.start.query_start.record_before_start", refused)
         with pytest.raises(AssertionError):
             run()
     (remark,) = run()

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.driver.start.continuing import NOT_KNOWN
+from airflow_streamstate.driver.start.checkpoints import NOT_KNOWN
 from airflow_streamstate.errors import UnavailableError
-from airflow_streamstate.plan.recorded import last_recorded_plans
+from airflow_streamstate.plan.record import last_recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.driver.start.seeding import check_same_sources
+from airflow_streamstate.driver.start.query_seed import check_same_sources
 from airflow_streamstate.errors import IncompatibleUpgradeError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.connectors.sink import known_sinks
-from airflow_streamstate.connectors.undoing import UndoMeans
-from airflow_streamstate.driver.start.sinks import listed
+from airflow_streamstate.connectors.sink import UndoMeans, known_sinks
+from airflow_streamstate.driver.start.start_checks import listed
 from airflow_streamstate.errors import FencedError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
-from airflow_streamstate.protocol.data_events import BatchesSkipped
-from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, Stopped
+from airflow_streamstate.protocol.events import BatchesSkipped, Drained, Failed, Noted, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.simulated_driver import (
     SimulatedDriver,

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS
+from airflow_streamstate.driver.shutdown.script_end import FENCED_STATUS
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL
 from airflow_streamstate.protocol.commands import DrainNotification, SkipRequest, StopRequest
-from airflow_streamstate.protocol.data_events import Skipped
-from airflow_streamstate.protocol.events import Accepted, Drained, Failed, QueryStarted, Rejected
-from airflow_streamstate.protocol.version import NEWEST_PROTOCOL
+from airflow_streamstate.protocol.events import Accepted, Drained, Failed, QueryStarted, Rejected, Skipped
 from support.checkpoints import HookedStore, once
 from support.simulated_driver import (
     DriverKilledError,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.driver.start.sources import LOOK_AGAIN_SECONDS
+from airflow_streamstate.driver.start.start_checks import LOOK_AGAIN_SECONDS
 from airflow_streamstate.protocol.commands import CancelRequest, DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, SnapshotReady, Stopped
 from airflow_streamstate.protocol.positions import SourceIdentity

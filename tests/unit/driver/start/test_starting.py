@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.checkpoint.barrier import put_fence
-from airflow_streamstate.checkpoint.entries import drain_entry, format_offset_entry
 from airflow_streamstate.checkpoint.fork import wipe
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, drain_entry, format_offset_entry
 from airflow_streamstate.checkpoint.repair import Clean, RepairReport, repair_before_start
 from airflow_streamstate.connectors.sink import HeldBatches
 from airflow_streamstate.driver.attempt.ports import QueryRun
-from airflow_streamstate.driver.shutdown.finishing import FENCED_STATUS
-from airflow_streamstate.driver.start.running import describe_repairs
+from airflow_streamstate.driver.shutdown.script_end import FENCED_STATUS
+from airflow_streamstate.driver.start.query_start import describe_repairs
 from airflow_streamstate.errors import ConflictError, DataError, FencedError, InvalidRequestError, UnavailableError
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest

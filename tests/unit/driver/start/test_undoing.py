@@ -9,13 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.driver.start.building import Builder
+from airflow_streamstate.driver.start.checkpoints import Builder
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.plan.model import PlannedSink
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import Command, DrainNotification, SnapshotRequest, StopRequest
-from airflow_streamstate.protocol.data_events import Undoing, Undone
-from airflow_streamstate.protocol.events import Drained, Failed, Noted, QueryStarted, SnapshotReady, Stopped
+from airflow_streamstate.protocol.events import (
+    Drained,
+    Failed,
+    Noted,
+    QueryStarted,
+    SnapshotReady,
+    Stopped,
+    Undoing,
+    Undone,
+)
 from airflow_streamstate.protocol.records import StartPlan
 from support.built_plans import plan
 from support.scripted_rehearsal import keep_plan

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.cli.adopt import adopt
+from airflow_streamstate.cli.start import adopt
 from airflow_streamstate.driver.attempt.ports import OwnCheckpoint
-from airflow_streamstate.driver.start.used_checkpoint import adopt_command
+from airflow_streamstate.driver.start.start_checks import adopt_command
 from airflow_streamstate.errors import StartRefusedError
 from airflow_streamstate.protocol.commands import StopRequest
 from airflow_streamstate.protocol.events import Failed, Noted, QueryStarted, Stopped

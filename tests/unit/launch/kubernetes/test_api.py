@@ -15,8 +15,9 @@ pytest.importorskip("kubernetes")
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.launch import kubernetes_api
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
-from airflow_streamstate.launch.kubernetes import KubernetesLauncher, api
+from airflow_streamstate.launch.kubernetes import KubernetesLauncher
 from support.loopback import QuietHandler, free_port, served
 
 
@@ -118,7 +119,7 @@ def test_no_answer_is_ever_an_end(trouble: Trouble, kubeconfig: Path, status: in
 
 def test_a_server_that_hangs_is_unknown(trouble: Trouble, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time for an answer is short, and is waited for once."""
-    monkeypatch.setattr(api, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(kubernetes_api, "READ_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         path = _kubeconfig(kubeconfig.parent, f"http://127.0.0.1:{silent.getsockname()[1]}")
         found = KubernetesLauncher(SYSTEM_CLOCK).status(_handle(path))

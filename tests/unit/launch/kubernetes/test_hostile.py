@@ -13,10 +13,11 @@ pytest.importorskip("kubernetes")
 from airflow_streamstate.allowed import Allowed, AllowedPlace
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError, UntrustedRecordError
+from airflow_streamstate.launch import kubernetes, kubernetes_api
 from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace
-from airflow_streamstate.launch.kubernetes import KubernetesLauncher, api, launcher
-from airflow_streamstate.launch.kubernetes.options import KubernetesOptions
-from airflow_streamstate.launch.kubernetes.pod import KEY_NOTE, SCOPE_NOTE, pod_name
+from airflow_streamstate.launch.kubernetes import KubernetesLauncher
+from airflow_streamstate.launch.kubernetes_api import KubernetesOptions
+from airflow_streamstate.launch.kubernetes_pod import KEY_NOTE, SCOPE_NOTE, pod_name
 from support.hostile_server import Act, answering, dripping, endless, hostile_server, redirecting
 
 KEY, SCOPE = "d-0001-a0001", "home/stream"
@@ -109,8 +110,8 @@ def test_no_redirect_of_an_api_server_is_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("act", [dripping, endless])
 def test_an_answer_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Act) -> None:
     """By its time or by its size."""
-    monkeypatch.setattr(api, "CALL_SECONDS", 0.5)
-    monkeypatch.setattr(api, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(kubernetes_api, "CALL_SECONDS", 0.5)
+    monkeypatch.setattr(kubernetes_api, "MOST_BYTES", 1 << 20)
     with hostile_server(act) as server:
         place = _place(tmp_path, server.url)
         one = KubernetesLauncher(SYSTEM_CLOCK)
@@ -120,8 +121,8 @@ def test_an_answer_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("act", [dripping, endless])
 def test_a_log_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Act) -> None:
     """What came of it by then is shown, or nothing."""
-    monkeypatch.setattr(launcher, "_LOG_SECONDS", 0.5)
-    monkeypatch.setattr(launcher, "_MOST_LOG_BYTES", 1 << 20)
+    monkeypatch.setattr(kubernetes, "_LOG_SECONDS", 0.5)
+    monkeypatch.setattr(kubernetes, "_MOST_LOG_BYTES", 1 << 20)
     notes = {SCOPE_NOTE: SCOPE, KEY_NOTE: KEY}
     pod = {"metadata": {"name": pod_name(SCOPE, KEY), "uid": "4f1d-2", "annotations": notes}, "status": {}}
     with hostile_server(answering({pod_name(SCOPE, KEY): pod}, act)) as server:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("kubernetes")
 
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.kubernetes.options import KubernetesOptions, Volume
+from airflow_streamstate.launch.kubernetes_api import KubernetesOptions, Volume
 
 
 def test_texts_and_objects_mean_the_same() -> None:

@@ -17,11 +17,11 @@ pytest.importorskip("kubernetes")
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import InvalidRequestError
-from airflow_streamstate.launch.bundle import build_bundle
+from airflow_streamstate.launch import kubernetes_pod as pods
+from airflow_streamstate.launch.command import build_bundle
 from airflow_streamstate.launch.interface import LaunchPlace, LaunchRequest
-from airflow_streamstate.launch.kubernetes import pod as pods
-from airflow_streamstate.launch.kubernetes.launcher import KubernetesLauncher
-from airflow_streamstate.launch.kubernetes.options import KubernetesOptions
+from airflow_streamstate.launch.kubernetes import KubernetesLauncher
+from airflow_streamstate.launch.kubernetes_api import KubernetesOptions
 
 PLACE = LaunchPlace(
     launcher="kubernetes",

@@ -15,11 +15,11 @@ import pytest
 
 pytest.importorskip("kubernetes")
 
-from airflow_streamstate.control.bell import ASKED_TO_END
-from airflow_streamstate.launch.bundle import build_bundle
+from airflow_streamstate.control.objects import ASKED_TO_END
+from airflow_streamstate.launch import kubernetes_pod as pods
+from airflow_streamstate.launch.command import build_bundle
 from airflow_streamstate.launch.interface import LaunchRequest
-from airflow_streamstate.launch.kubernetes import pod as pods
-from airflow_streamstate.launch.kubernetes.options import KubernetesOptions
+from airflow_streamstate.launch.kubernetes_api import KubernetesOptions
 from support.launches import wait_until
 
 SHOWS = 'echo "$@" > words; echo "$TOKEN" > token; cat driver.json > /dev/null && exit 3'

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("kubernetes")
 
-from airflow_streamstate.launch.kubernetes.status import status_of
+from airflow_streamstate.launch.kubernetes_pod import status_of
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=timezone.utc)
 RUNNING = {"running": {"startedAt": "2026-01-01T11:00:00Z"}}

@@ -1,1 +1,0 @@
-"""The audit of a stream: handovers, repeated batches, downtimes, periods in which nothing ran."""

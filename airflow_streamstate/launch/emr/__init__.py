@@ -1,1 +1,0 @@
-"""Drivers that are job runs of EMR Serverless, or of EMR on EKS."""

@@ -1,1 +1,0 @@
-"""Drivers on another host, reached by SSH. ``remote`` and ``bootstrap`` run there, where nothing is installed."""

@@ -1,1 +1,0 @@
-"""Drivers as applications of a YARN cluster."""
