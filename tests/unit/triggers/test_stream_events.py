@@ -135,7 +135,7 @@ def test_a_stream_that_is_not_there_yet_is_waited_for(named: NamedHome) -> None:
 def test_it_can_be_made_again_from_what_it_serializes(named: NamedHome) -> None:
     """Plain JSON, the same each time: Airflow knows the watcher by it."""
     path, kwargs = trigger(kinds=("failed",)).serialize()
-    assert path.endswith("triggers.stream_events.StreamEventTrigger")
+    assert path.endswith("triggers.asset_events.StreamEventTrigger")
     assert StreamEventTrigger(**json.loads(json.dumps(kwargs))).serialize() == (path, kwargs)
 
 
