@@ -9,6 +9,7 @@ is ``dataclasses.dataclass``.
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -24,20 +25,25 @@ else:
         return lambda cls: _with_methods(_with_fields(cls, kw_only=kw_only))
 
 
+_PARENTS = threading.Lock()
+
+
 def _with_fields(cls: Any, *, kw_only: bool) -> Any:
     """The class with ``__dataclass_fields__``, and without compiled methods, of which a frozen one has two at least.
 
     So it is made as one that is not frozen, which ``dataclasses`` refuses below a frozen one: by what its parents say.
+    Two threads may import two modules at once, so only one of them changes what parents say.
     """
     parents = [base.__dataclass_params__ for base in cls.__mro__[1:] if hasattr(base, "__dataclass_params__")]
-    were_frozen = [one.frozen for one in parents]
-    for one in parents:
-        one.frozen = False
-    try:
-        made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-    finally:
-        for one, was_frozen in zip(parents, were_frozen, strict=True):
-            one.frozen = was_frozen
+    with _PARENTS:
+        were_frozen = [one.frozen for one in parents]
+        for one in parents:
+            one.frozen = False
+        try:
+            made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+        finally:
+            for one, was_frozen in zip(parents, were_frozen, strict=True):
+                one.frozen = was_frozen
     made.__dataclass_params__.frozen = True
     return made
 
