@@ -39,8 +39,8 @@ class AllowedPlace(View):
 
     Attributes:
         options: the values of the launcher's reaching options; one that is missing must not be given. In what is
-            allowed ``*`` alone stands for any value and for none, and within a text for letters, digits, ``.``, ``_``
-            and ``-``, so that it spans no two items of a list.
+            allowed ``*`` alone matches any value, also a missing one; within a text it matches letters, digits, ``.``,
+            ``_`` and ``-``, so that it spans no two items of a list.
     """
 
     form: ClassVar[str] = "launcher conn_id? options?"
@@ -64,11 +64,11 @@ class Allowed(View):
     """What objects of one home may name beyond it. Empty: drivers on this machine, without secrets.
 
     Attributes:
-        secrets: references, or patterns of them (``env://PG_*``); one without ``#part`` stands for every part.
+        secrets: references, or patterns of them (``env://PG_*``); one without ``#part`` covers every part.
         launchers: where drivers may be; once any place is named, this machine has to be named, too.
-        stores: URIs of mirrors and of places of snapshots; one stands for all below it.
-        files: files and folders of this machine that a version may have sent to drivers elsewhere, beside its pinned
-            ones; a folder stands for all below it.
+        stores: URIs of mirrors and of places of snapshots; one covers all below it.
+        files: files and folders of this machine that a version may have sent to drivers elsewhere, in addition to its
+            pinned ones; a folder covers all below it.
         where: where a person adds to it, for errors; "" for nowhere.
     """
 
@@ -106,7 +106,7 @@ class Allowed(View):
 
     @property
     def summary(self) -> str:
-        """What it allows, in one line for people; "" for nothing."""
+        """What it allows, in one human-readable line; "" for nothing."""
         places = (json.dumps(place.to_json(), ensure_ascii=False) for place in self.launchers)
         return ", ".join((*self.secrets, *places, *self.spark_connections, *self.stores, *self.files))
 

@@ -150,7 +150,7 @@ class UnavailableError(StreamStateError):
 
 
 class StillReadingError(UnavailableError):
-    """There is more to read of this stream than one look of many reads; the next look reads on."""
+    """There is more to read of this stream than one poll of many reads; the next poll reads on."""
 
 
 class HomeAwayError(UnavailableError):
@@ -190,15 +190,15 @@ class DataError(StreamStateError):
 
 
 class MalformedMessageError(DataError):
-    """An object does not parse as what its key says it is."""
+    """An object does not parse as what its key names."""
 
 
 class UntrustedRecordError(DataError):
-    """A record names another place, process or file than its reader's own configuration and its ids say."""
+    """A record names another place, process or file than its reader's own configuration and its ids give."""
 
 
 class SignatureError(DataError):
-    """A record that only controllers write has no valid signature; nothing is done by what it says."""
+    """A record that only controllers write has no valid signature; it is not acted on."""
 
 
 class UnsupportedVersionError(DataError):
@@ -214,11 +214,11 @@ class SnapshotIncompleteError(DataError):
 
 
 class SnapshotCorruptError(DataError):
-    """A file of a snapshot is not what its manifest says."""
+    """A file of a snapshot differs from its manifest."""
 
 
 class DeadlineExceededError(StreamStateError):
-    """A wait reached its deadline; the context says what was last seen."""
+    """A wait reached its deadline; the context shows what was last seen."""
 
 
 class ExpiredError(DeadlineExceededError):
@@ -238,4 +238,4 @@ class DeploymentRefusedError(DeploymentFailedError):
 
 
 class ObjectMissingError(DataError):
-    """An object that was to be copied or linked is missing."""
+    """An object to copy or link is missing."""

@@ -31,8 +31,8 @@ _PARENTS = threading.Lock()
 def _with_fields(cls: Any, *, kw_only: bool) -> Any:
     """The class with ``__dataclass_fields__``, and without compiled methods, of which a frozen one has two at least.
 
-    So it is made as one that is not frozen, which ``dataclasses`` refuses below a frozen one: by what its parents say.
-    Two threads may import two modules at once, so only one of them changes what parents say.
+    So it is made as one that is not frozen, which ``dataclasses`` refuses below a frozen one: by the parameters of its
+    parents. Two threads may import two modules at once, so only one of them changes those of parents.
     """
     parents = [base.__dataclass_params__ for base in cls.__mro__[1:] if hasattr(base, "__dataclass_params__")]
     with _PARENTS:

@@ -41,7 +41,7 @@ class Migration:
         query: the name of the query.
         operator: of its operator, as ``streamstate plan`` names it: ``aggregate:origin``.
         variable: of a ``transformWithState``, the name of the state variable; of a join ``left`` or ``right``; else "".
-        inverse: from new to old state, for the way back; None for none.
+        inverse: from new to old state, for the rollback; None if not set.
     """
 
     query: str

@@ -95,7 +95,7 @@ _OPTIONS = {
     },
 }
 _OPTIONAL_TEXT = {"type": ["string", "null"]}
-# Of a secret also the name of the field must say so: by it Airflow hides the value in its API and its page.
+# The name of a secret's field must be secret-like, too: by it Airflow hides the value in its API and its page.
 _OPTIONAL_SECRET = {"type": ["string", "null"], "format": "password"}
 _CONNECTION_TYPE = {
     "connection-type": "streamstate",

@@ -20,7 +20,7 @@ class Retry:
 
     Attributes:
         tries: at most; None for no bound.
-        for_seconds: no try begins later than this after the first; None for no bound (Law 6).
+        for_seconds: no try starts later than this after the first; None for no bound (Law 6).
         pause_seconds: before the second try.
         growth: factor by which each pause is longer than the one before.
         most_pause_seconds: the longest pause.

@@ -20,13 +20,13 @@ _BODY = "{{ ti.xcom_pull('compare')['text'] }}"
 
 
 class StreamsDag(DAG):
-    """Compares files of streams with the home, asks a person where that is wanted, and changes wave after wave.
+    """Compares files of streams with the home, asks a person if that is wanted, and changes wave after wave.
 
     Tasks: ``compare``, ``waves``, ``approve`` with ``needs_approval``, and ``apply``, mapped over the waves. A stream
     that is refused fails its task, and holds back no other but those that depend on it. An approval covers just what
-    was compared. The next run goes on with what an interrupted one left.
+    was compared. The next run continues with what an interrupted one left.
 
-    The files are read when a task runs, from where the DAG's file lies: with versioned bundles, in the version of the
+    The files are read when a task runs, from where the DAG's file is: with versioned bundles, in the version of the
     run.
 
     :param streams: a file or a folder of files; a relative path is one from the folder of the DAG's file.
@@ -42,10 +42,10 @@ class StreamsDag(DAG):
         touched.
     :param wave: how many streams are changed at a time.
     :param healthy_for_seconds: how long the streams of a wave have to be well before the next one.
-    :param stop_after_failures: after so many failures no other stream is begun.
+    :param stop_after_failures: after this many failures no other stream is started.
     :param prune: stop what no file declares; its state stays. Of a whole folder alone.
     :param deferrable: a wave waits in the triggerer. On Airflow 3.1 it waits in its worker: a deferred task does not
-        count there, so that the next wave would begin beside it.
+        count there, so that the next wave would start alongside it.
 
     Other parameters are those of a DAG. ``schedule`` is None and ``max_active_runs`` 1 unless given.
     """
@@ -108,7 +108,7 @@ class StreamsDag(DAG):
         """One DAG for each stream of the files, by its id ``DAG_ID-STREAM``; parameters as for ``StreamsDag``.
 
         A DAG file puts them into its namespace: ``globals().update(StreamsDag.of_each("streams"))``. A stream whose
-        file has a problem has a DAG, too, whose first task says the problem.
+        file has a problem has a DAG, too, whose first task reports the problem.
 
         Raises:
             InvalidRequestError: a path is not there, cannot be read, or a folder has no file of a stream; or ``prune``

@@ -1,7 +1,7 @@
 """Speed as ratios: each benchmark sets two things against each other in one run, on one machine, in turns.
 
 ``python -m benchmarks`` runs all and prints a table; ``bench-out/results.json`` keeps every round. Benchmarks are no
-tests: they assert nothing about time, and a goal that is missed is said, not failed.
+tests: they assert nothing about time, and a goal that is missed is reported, not failed.
 """
 
 import sys

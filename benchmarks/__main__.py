@@ -85,7 +85,7 @@ ALL = BENCHMARKS | BY_NAME
 
 
 def main() -> int:
-    """Measure, print, write; 1 where something could not be measured. A missed goal is said, not failed."""
+    """Measure, print, write; 1 where something could not be measured. A missed goal is reported, not failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed, as ratios in one run.")
     parser.add_argument("--only", choices=ALL, action="append", help="this one alone; may be given again")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and less state: for trying it out")

@@ -1,7 +1,7 @@
 """CPU time of a driver, by process and by thread, as the kernel counts it under ``/proc``.
 
 A driver is a session: the shell that leads it, java, python, and the workers. Threads of a Python process have names
-that only Python knows; a script tells them by their native ids. Java's are in ``comm``.
+that only Python knows; a script reports them by their native ids. Java's are in ``comm``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CpuSample:
 
 
 def sample(session_id: int, python_pid: int) -> CpuSample:
-    """Look at one driver now; what ends meanwhile is left out.
+    """Look at one driver now; what ends in the meantime is left out.
 
     Args:
         python_pid: the process that runs the script.
@@ -56,7 +56,7 @@ def sample(session_id: int, python_pid: int) -> CpuSample:
 
 
 def used_between(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """CPU seconds between two samples of the same processes or threads; those that began later count whole."""
+    """CPU seconds between two samples of the same processes or threads; those that started later count whole."""
     return sum(seconds - before.get(number, 0.0) for number, seconds in after.items())
 
 

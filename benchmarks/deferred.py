@@ -1,6 +1,6 @@
 """A thousand deferred tasks in one triggerer: what they cost while nothing happens, and how soon each fires.
 
-Every stream is recorded as one that runs; its home lies on a real S3 server, behind a proxy that counts. Then some of
+Every stream is recorded as one that runs; its home is on a real S3 server, behind a proxy that counts. Then some of
 them drain, one after the other, and the time from that event in the home to the trigger's own is taken.
 """
 

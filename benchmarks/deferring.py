@@ -1,6 +1,6 @@
-"""``python -m benchmarks.deferring STREAMS SECONDS``: so many triggers in a process, as a triggerer has them.
+"""``python -m benchmarks.deferring STREAMS SECONDS``: that many triggers in one process, as in a triggerer.
 
-Says ``{"ready": ...}`` when each has looked once, ``{"quiet": ...}`` after so many seconds of nothing, and
+Reports ``{"ready": ...}`` when each has looked once, ``{"quiet": ...}`` after SECONDS of nothing, and
 ``{"fired": STREAM, "at": ...}`` for each that fires, as lines of JSON; ends with its input.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.deployed HOME STREAM LAUNCHER-OPTIONS SCRIPT ARGUMENT …``: a deploy in a process of its own.
+"""``python -m benchmarks.deployed HOME STREAM LAUNCHER-OPTIONS SCRIPT ARGUMENT …``: a deploy in its own process.
 
 Prints the pod, and what the launcher's call cost, as JSON.
 """

@@ -1,6 +1,6 @@
 """Drain: from the request to ``Drained``, against the batch that runs when it is asked for, with input in plenty.
 
-The share of that batch is what of it really lay between request and end. All else is overhead: the look at the
+The share of that batch is the part of it that really ran between request and end. All else is overhead: the look at the
 commands, the end of a batch before, the stop, the snapshots, the flush. ``run`` has checkpoints on disk, ``run_on_s3``
 has everything on a real S3 server, where a look at the commands comes every 2 s.
 """
@@ -50,7 +50,7 @@ class Batch:
 
 
 def run(session: Session) -> list[Result]:
-    """Drain several times, each time a deployment of its own, each time somewhere in a batch."""
+    """Drain several times, each time in a new deployment and somewhere in a batch."""
     folder = session.folder / NAME
     rounds = _rounds(session, Streams.on_disk(folder), folder)
     overhead = median(found["overhead_seconds"] for found in rounds)
@@ -101,7 +101,7 @@ def _round(streams: Streams, number: int, source: Path, folder: Path) -> dict[st
     running.wait_committed(QUERY, WARM_BATCH_ID, START_SECONDS)
     clock.sleep(clock.jitter() * (clock.monotonic_seconds() - began_seconds))
     requested_at = clock.now()
-    # What is measured is how long the stream stands still; the trial before that runs beside it.
+    # What is measured is how long the stream is stopped; it still runs during the trial before that.
     order = running.controller.order("drain", running.stream_id, terms=DrainTerms(rehearse=False))
     running.controller.wait(WaitCondition.of(order), DRAIN_SECONDS)
     running.wait_exited(DRAIN_SECONDS)

@@ -1,8 +1,8 @@
 """Calls that a driver costs in an hour on Kubernetes: requests to S3, and to the API server; nothing else happens.
 
-The home lies on a real S3 server, the checkpoint in a folder, so that all requests there are ours and none is Spark's.
+The home is on a real S3 server, the checkpoint in a folder, so that all requests there are ours and none is Spark's.
 A stream runs, a watcher looks after it, then a controller waits for its end. Two proxies count what the driver and what
-the others ask of S3; the API server's own audit tells what it was asked, and by which user.
+the others ask of S3; the API server's own audit reports what it was asked, and by which user.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Window:
-    """What was asked meanwhile, by kind.
+    """What was asked within it, by kind.
 
     Attributes:
         of_driver, of_others: of S3.

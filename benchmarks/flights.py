@@ -1,6 +1,6 @@
 """Input in plenty: the 20,000 recorded flights over and over, each time 91 days later, one file each.
 
-Every copy is a quarter of a year of its own, so event time only goes forward and nothing is late.
+Every copy covers a separate quarter of a year, so event time only goes forward and nothing is late.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DAY_FORMAT = "%Y/%m/%d"
 
 
 def write_flights(folder: Path, files: int) -> None:
-    """Write so many files of 20,000 flights; each has its own modification time, by which Spark orders them."""
+    """Write this many files of 20,000 flights; each has its own modification time, by which Spark orders them."""
     folder.mkdir(parents=True)
     with gzip.open(RECORDING, "rt", encoding="utf-8") as lines:
         rows = [_split(line) for line in lines]
@@ -32,14 +32,14 @@ def write_flights(folder: Path, files: int) -> None:
 
 
 def link_some(source: Path, target: Path, files: int) -> None:
-    """A folder with the first so many of those files."""
+    """A folder with the first ``files`` of those files."""
     target.mkdir(parents=True)
     for path in sorted(source.iterdir())[:files]:
         (target / path.name).hardlink_to(path)
 
 
 def _split(line: str) -> tuple[str, str, str]:
-    """A line around the day of its date, which may stand anywhere in it."""
+    """A line around the day of its date, which may be anywhere in it."""
     start = line.index('"date":') + len('"date":')
     start = line.index('"', start) + 1
     end = start + len("2001/01/01")

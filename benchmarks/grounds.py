@@ -1,4 +1,4 @@
-"""Where a benchmark's stream lives, disk or a real S3 server, and what else works on the two cores meanwhile."""
+"""Where a benchmark's stream lives, disk or a real S3 server, and what else works on the two cores at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.results import BenchmarkError
 from benchmarks.streams import HERE, Drivers, Streams
 
 RunPlain = Callable[[str, Sequence[str], Path], PlainJob]
-"""Begins a script of ``jobs/`` with arguments; what it says goes to a file."""
+"""Starts a script of ``jobs/`` with arguments; its output goes to a file."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Ground:
 
     Attributes:
         root: its URI.
-        objects: the folder of this machine in which its objects are files, whose times tell when each was written.
+        objects: the folder of this machine in which its objects are files, whose times are when each was written.
         work: a folder of this machine.
         run_plain: runs a script there without us.
         drivers: where those of streams run.
@@ -126,7 +126,7 @@ def environment(named: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def busy(cores: int) -> Iterator[None]:
-    """So many other processes that want a core each."""
+    """Run ``cores`` other processes that each want a core."""
     with ExitStack() as stack:
         for _ in range(cores):
             process = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Lines of files read by ``growing_files``, beside Spark's own text source over the same bytes.
+"""Lines of files read by ``growing_files``, compared with Spark's own text source over the same bytes.
 
 Each from an empty checkpoint to its end (``Trigger.AvailableNow``), into no sink, in turns in one driver.
 """

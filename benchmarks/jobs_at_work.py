@@ -1,4 +1,4 @@
-"""One run of the same script over the same input, with us or bare, and a look at its CPU while it is at it."""
+"""One run of the same script over the same input, with us or bare, and samples of its CPU while it works."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PlainJob(Protocol):
 
 
 class BareRun:
-    """A script under plain ``spark-submit``, in a session of its own; as a context manager it ends all of it.
+    """A script under plain ``spark-submit``, in a separate session; as a context manager it ends all of it.
 
     Args:
         script: of ``jobs/``.
@@ -121,10 +121,10 @@ class Window:
 def watch(
     session_id: int, python_pid: int, commits: Path, first_batch_id: int, last_batch_id: int, seconds: float
 ) -> Window:
-    """Sample a driver at the commit of one batch and at the commit of another.
+    """Sample a driver at the commits of two batches.
 
     Raises:
-        BenchmarkError: the last batch was not committed in so many seconds.
+        BenchmarkError: the last batch was not committed in ``seconds``.
     """
     until = SYSTEM_CLOCK.monotonic_seconds() + seconds
     before: CpuSample | None = None

@@ -1,6 +1,6 @@
-"""A real Kubernetes under a benchmark: where its streams run, and plain jobs beside them, each in a pod of its own.
+"""A real Kubernetes under a benchmark: where its streams run, and plain jobs alongside them, each in its own pod.
 
-Drivers have ``local[2]`` for their master, ours and theirs: executors would only make a plain job begin later.
+Drivers have ``local[2]`` for their master, ours and theirs: executors would only make a plain job start later.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Place:
             raise BenchmarkError(f"the cluster does not take a pod: {answer}")
 
     def pod(self, name: str) -> Any:
-        """What the cluster tells of a pod; 404 for none."""
+        """What the cluster reports of a pod; 404 if there is no such pod."""
         return self.cluster.call("GET", f"{self._pods}/{name}")
 
     def started_at(self, name: str) -> float:

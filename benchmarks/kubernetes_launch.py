@@ -61,7 +61,7 @@ class _Bench:
         self._template.write_text(place.template)
 
     def deployed(self, number: int) -> Cost:
-        """By a deploy in a process of its own."""
+        """By a deploy in its own process."""
         folder = self._folder / f"deployed-{number}"
         home, stream_id = folder / "home", f"{NAME}-{number}"
         with Streams.on_disk(home, self._place.drivers) as streams:
@@ -149,7 +149,7 @@ class _Bench:
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> tuple[str, Cost]:
-    """What a command says, and what it costs with all that it starts and waits for."""
+    """What a command prints, and what it costs with all that it starts and waits for."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), SYSTEM_CLOCK.monotonic_seconds()
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, stdin=subprocess.DEVNULL)

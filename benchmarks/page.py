@@ -1,5 +1,5 @@
-"""The page of 1,000 streams beside that of ten, in Chromium: first paint, also of a server that has read none of them
-yet, and how long a filter takes, by a key and by a label.
+"""The page of 1,000 streams compared with that of ten, in Chromium: first paint, also of a server that has read none of
+them yet, and how long a filter takes, by a key and by a label.
 
 The page's app is served on loopback behind Airflow's simple auth manager, over a home on disk. Needs Chromium and
 Playwright, so it runs by name alone.

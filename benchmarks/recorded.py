@@ -1,4 +1,4 @@
-"""A stream that runs, as its controller and its driver would have recorded it; any process stands for the driver."""
+"""A stream that runs, as its controller and its driver would have recorded it; any process takes the driver's place."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def record(store: Store, launches: Path, stream_id: str, pid: int, ownership: Ow
     Args:
         store: of home and checkpoints.
         launches: the folder of this machine for launches.
-        pid: of the process that stands for the driver.
+        pid: of the process that takes the driver's place.
 
     Raises:
         BenchmarkError: it has ended.

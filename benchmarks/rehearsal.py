@@ -2,8 +2,8 @@
 
 Two queries of the same shape start one after the other. The first meets a cold JVM, so the whole of the rehearsal, from
 the request to the verdict, is set against a plain run of the same script on a copy of the same checkpoints, from
-``spark-submit`` to its end, in which each query runs the same batch. The second finds the JVM warm, so what it takes
-beside Spark's own report of that batch is told apart.
+``spark-submit`` to its end, in which each query runs the same batch. The second finds the JVM warm, so it shows what
+a rehearsal takes in addition to what Spark itself reports for that batch.
 """
 
 from __future__ import annotations
@@ -125,6 +125,6 @@ def _plain(running: Running, place: Path, source: Path) -> tuple[float, float]:
 
 
 def _remove(path: Path) -> None:
-    """With its checksum, which Hadoop writes beside it."""
+    """With its checksum, which Hadoop writes next to it."""
     path.unlink()
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)

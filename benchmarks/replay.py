@@ -1,7 +1,8 @@
 """Replay: ten recorded batches run again into files, against what they took in the stream.
 
 The stream runs its batches one after the other in a warm driver, over input that waits, and is stopped. Its commit
-files say how long they took. Of the replay the batches count, and beside them all of it, with the start of its driver.
+files show how long they took. Of the replay, the batches are measured, and also all of it with the start of its
+driver.
 """
 
 from __future__ import annotations

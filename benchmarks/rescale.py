@@ -1,8 +1,8 @@
-"""State written anew, against Spark's own bare repartition of the same state; and a migration, against one that changes
+"""State rewritten, against Spark's own bare repartition of the same state; and a migration, against one that changes
 nothing.
 
 In turns in one driver, as the start of a deployment does it behind the fork: the empty batch that lays the new schema
-down is in it. The bare repartition has no way back, no rehearsal, and no migration.
+down is in it. The bare repartition has no rollback, no rehearsal, and no migration.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _arguments(folder: Path, place: Path) -> tuple[str, ...]:
 
 @contextmanager
 def _watching(place: Path) -> Iterator[None]:
-    """``streamstate watch`` as a process of its own."""
+    """``streamstate watch`` in a separate process."""
     environ = {**os.environ, "STREAMSTATE_HOME": str(place / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
     place.mkdir(parents=True, exist_ok=True)
     with (place / "watch.log").open("wb") as log:
@@ -106,7 +106,7 @@ def _kill_session(session_id: int | None) -> None:
 
 
 def _last(commits: Path) -> int:
-    """The last committed batch; -1 for none."""
+    """The last committed batch; -1 before the first one."""
     names = (path.name for path in commits.iterdir()) if commits.is_dir() else ()
     return max((int(name) for name in names if name.isdigit()), default=-1)
 

@@ -38,7 +38,7 @@ class Goal:
     """What must hold of the measured number.
 
     Attributes:
-        text: the goal in words, as the design says it.
+        text: the goal as text, as in the design.
         measured, limit: both in ``unit``.
     """
 
@@ -59,8 +59,8 @@ class Result:
     """One line of the table.
 
     Attributes:
-        ratio: of the first to the second, or the other way about, as ``ratio_means`` says.
-        goal: None where the number stands beside another goal.
+        ratio: of the first to the second, or the other way about, as ``ratio_means`` states.
+        goal: None where the number only accompanies another goal.
         rounds: everything that was measured, round by round.
         notes: sentences for the reader.
     """

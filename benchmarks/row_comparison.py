@@ -1,7 +1,7 @@
 """The comparison of the rows of two versions by their keys, against one ``EXCEPT ALL`` of the same two frames.
 
-Both from the same Parquet files, in turns in one driver. ``EXCEPT ALL`` tells only how many rows the old version alone
-has; the comparison counts the same, the changed, and those of either side, and has samples of them.
+Both from the same Parquet files, in turns in one driver. ``EXCEPT ALL`` reports only how many rows the old version
+alone has; the comparison counts the same, the changed, and those of either side, and has samples of them.
 """
 
 from __future__ import annotations

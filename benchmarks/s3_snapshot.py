@@ -1,7 +1,7 @@
-"""Snapshot of 1 GB on S3: what comes through us, requests per object, and its seconds beside two other ways to copy.
+"""Snapshot of 1 GB on S3: what comes through us, requests per object, and its seconds against two other ways to copy.
 
 The checkpoint is laid out as Spark leaves it with RocksDB, without Spark: a capture knows files and no rows. It is
-timed without anything in between and counted by a proxy in a turn of its own, as the first snapshot of a stream, which
+timed without anything in between and counted by a proxy in a separate turn, as the first snapshot of a stream, which
 has none to share files with; the other copies are made by boto3 in as many threads. Then one file of state in a hundred
 becomes another, and a second snapshot is counted, which shares the rest.
 """
@@ -131,7 +131,7 @@ class _Bench:
         return {info.key: info.size_bytes for info in self._store.list_objects(f"{self._checkpoint.prefix}/")}
 
     def _bytes_copied(self, sizes: dict[str, int]) -> int:
-        """What the server copied of the checkpoint since the proxy began to count."""
+        """What the server copied of the checkpoint since the proxy started to count."""
         sources = [r.copy_source for r in self._proxy.seen if r.operation == "CopyObject"]
         return sum(sizes.get(source.removeprefix(f"{self._bucket}/{NAME}/"), 0) for source in sources)
 
@@ -145,7 +145,7 @@ class _Bench:
         return {"through_seconds": self._all(copy, f"through-{number}/")}
 
     def _by_server(self, number: int) -> dict[str, Any]:
-        """As ``aws s3 cp --recursive`` within a server: a look and a copy for each object."""
+        """As ``aws s3 cp --recursive`` within a server: a HEAD and a copy for each object."""
 
         def copy(key: str) -> None:
             self._client.copy({"Bucket": self._bucket, "Key": key}, self._bucket, f"copied-{number}/{key}")

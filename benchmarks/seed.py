@@ -1,8 +1,8 @@
 """Drain and carry on: from ``Drained`` to the first commit of the version that is seeded, after little and much state.
 
 One upgrade each, by ``mode="drain"``, the new driver waiting warm. The state of the old version is one open window, in
-RocksDB; the drain flushes it, and what is seeded has the offsets alone. How long the flush took is told beside it.
-Sizes take turns, and whichever is first changes from pair to pair.
+RocksDB; the drain flushes it, and what is seeded has the offsets alone. How long the flush took is reported with
+it. Sizes take turns, and whichever is first changes from pair to pair.
 """
 
 from __future__ import annotations

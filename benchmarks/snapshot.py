@@ -1,7 +1,7 @@
 """Snapshot of a running query, from its acceptance to the event that its manifest is written, against ``cp -r``
 of the very files that it holds.
 
-State is built by Spark itself, in RocksDB; the query goes on over small batches while it is measured. Copy and
+State is built by Spark itself, in RocksDB; the query continues over small batches while it is measured. Copy and
 snapshot take turns, and whichever is first changes from pair to pair. Nothing is dropped from the page cache: both read
 what Spark has just written. What is dirty is synced before each, or the one that comes later pays for the one before.
 The seal that follows a snapshot reads every byte; the copy waits until it is done.
@@ -30,7 +30,7 @@ NAME = "snapshot"
 SCRIPT = "payload_by_key.py"
 QUERY = "payloads"
 KEYS, QUICK_KEYS = 1_000_000, 200_000
-BATCHES_OF_KEYS = 2  # few, so that the checkpoint holds little beside its last version
+BATCHES_OF_KEYS = 2  # few, so that the checkpoint holds little besides its last version
 PAIRS, QUICK_PAIRS = 5, 3
 TRICKLE_KEYS = 500
 TRICKLE_SECONDS = 2.0
@@ -50,7 +50,7 @@ class Keys:
         folder.mkdir(parents=True)
 
     def write(self, first: int, count: int) -> None:
-        """One batch of so many keys."""
+        """One batch of ``count`` keys."""
         for part in range(2):
             half = count // 2
             line = {"first": first + part * half, "count": half, "round": self._written}
@@ -60,7 +60,7 @@ class Keys:
             self._written += 1
 
     def start_trickle(self, keys: int) -> None:
-        """Go on with small batches over keys that are there already."""
+        """Continue with small batches over keys that are there already."""
 
         def trickle() -> None:
             at = 0
@@ -150,7 +150,7 @@ def _snapshot(running: Running) -> dict[str, Any]:
 
 
 def _copy(running: Running, snapshot_id: str, copies: Path) -> dict[str, float]:
-    """Copy just the files that a snapshot has: not the older versions that lie beside them in the checkpoint."""
+    """Copy just the files that a snapshot has: not the older versions that are next to them in the checkpoint."""
     folder = layout.snapshot_data_folder(running.stream_id, snapshot_id, QUERY)
     source, target = Path(running.streams.home.checkpoints.uri) / folder, copies / "copy"
     began = SYSTEM_CLOCK.monotonic_seconds()

@@ -1,6 +1,7 @@
-"""A query at full load while a snapshot of it is taken every 10 s, beside the same query without, in interleaved pairs.
+"""A query at full load while a snapshot of it is taken every 10 s, compared with the same query without, in interleaved
+pairs.
 
-State lies in RocksDB: keys with a kilobyte each; the batches that count write a part of them anew. Both runs are
+State is in RocksDB: keys with a kilobyte each; the batches that count write a part of them again. Both runs are
 supervised, over the same files, and end by themselves; each is first as often as the other. Keys per second are by
 Spark's own reports; CPU is that of the whole driver, between the commits of the first and the last batch that count.
 Snapshots are taken and sealed by the Python process alone, so its CPU is what they use; all else that differs is the
@@ -29,9 +30,9 @@ KEYS, QUICK_KEYS = 300_000, 50_000
 BATCHES_OF_KEYS = 2
 BATCHES, QUICK_BATCHES = 40, 10
 SHARE_OF_KEYS = 12
-"""A batch writes one in so many keys anew."""
+"""A batch rewrites one key in this many."""
 ROWS_PER_BATCH = 2
-"""A row of the input stands for a range of keys."""
+"""A row of the input represents a range of keys."""
 WARM_BATCH_ID = BATCHES_OF_KEYS + 1
 PAIRS, QUICK_PAIRS = 4, 2
 EVERY_SECONDS = 10.0
@@ -41,7 +42,7 @@ GOAL_RATIO = 0.95
 
 @dataclass(frozen=True)
 class Run:
-    """What one run told.
+    """What one run reported.
 
     Attributes:
         cpu_seconds: of all processes of the driver, over the batches that count.

@@ -36,7 +36,7 @@ class Drivers:
     Attributes:
         launcher: None for this machine.
         master: None for that of the launcher.
-        conf: of Spark, beside that of every benchmark.
+        conf: of Spark, in addition to that of every benchmark.
     """
 
     launcher: LauncherChoice | None = None

@@ -1,4 +1,4 @@
-"""How long a stream stands still in an upgrade: from the last commit of the old version to the first of the new one.
+"""How long a stream commits nothing in an upgrade: from the last commit of the old version to the first of the new one.
 
 By one verb, with the new driver waiting warm, against what everybody does without us: the plain job is stopped by a
 signal, and submitted again on its checkpoint. The same script over the same input, in pairs, measured in the same way:
@@ -60,7 +60,7 @@ class Gap:
 
     Attributes:
         seconds: last commit of the old to first commit of the new.
-        batch_seconds: between two commits of the old one, before it was told to end.
+        batch_seconds: between two commits of the old one, before it was ordered to end.
         phases: seconds of each phase; empty if unknown.
     """
 

@@ -2,7 +2,7 @@
 
 The snapshot is of written files, each with Spark's checksums. It is read sealed, as snapshots are some time after they
 were taken, and unsealed, when every checksum of Spark's is computed, too. What is in the page cache is dropped before
-each reading. A reading that has to wait for the disk needs less CPU than that takes: so its CPU is told, too.
+each reading. A reading that has to wait for the disk needs less CPU than that takes: so its CPU is reported, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.watched HOME SECONDS``: a watcher in a process of its own; prints what it cost, as JSON."""
+"""``python -m benchmarks.watched HOME SECONDS``: a watcher in its own process; prints what it cost, as JSON."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SCRIPT = "delays_by_week.py"
 QUERY = "delays"
 FILES_PER_BATCH = 1
 EVERY_SECONDS = 3
-"""Between two batches: three drivers come up beside the first one, and its input has to last until then."""
+"""Between two batches: three drivers come up alongside the first one, and its input has to last until then."""
 WARM_BATCH_ID = 4
 WAIT_SECONDS = 300.0
 UPGRADE_SECONDS = 600.0

@@ -1,6 +1,6 @@
 """Checkpoints with state of any size, laid out as Spark leaves them with RocksDB, but written without Spark.
 
-For what knows files and no rows. The files hold noise, and on a disk each has Hadoop's checksum file beside it.
+For what knows files and no rows. The files hold noise, and on a disk each has Hadoop's checksum file alongside it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE_BYTES = 10_000_000
 
 
 class WrittenState:
-    """The state of one query, in so many files of 10 MB; each ``change`` is one batch more.
+    """The state of one query, in ``files`` files of 10 MB; each ``change`` is one batch more.
 
     Args:
         with_checksums: with Hadoop's checksum files, which S3A leaves out.
@@ -41,7 +41,7 @@ class WrittenState:
         self._commit()
 
     def change(self) -> None:
-        """One more batch, for which RocksDB has merged one file anew."""
+        """One more batch, for which RocksDB has merged into one new file."""
         number = self._batch_id + 1
         name = f"{900_000 + number:06d}-u{number}.sst"
         self.names[number % len(self.names)] = name

@@ -1,4 +1,4 @@
-"""A real YARN under a benchmark: where its streams run, and plain jobs beside them, in cluster mode both."""
+"""A real YARN under a benchmark: where its streams run, and plain jobs alongside them, in cluster mode both."""
 
 from __future__ import annotations
 

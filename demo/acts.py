@@ -49,7 +49,7 @@ def run_dag(console: Console, airflow: Any, dag_id: str, conf: dict[str, object]
 
 
 def wait_until_read(controller: Controller, stream_id: str, deployment_id: str, files: int) -> None:
-    """Wait until the stream has committed so many input files."""
+    """Wait until the stream has committed this many input files."""
     clock = SYSTEM_CLOCK
     until = clock.monotonic_seconds() + READ_ALL_SECONDS
     folder = layout.checkpoint_folder(stream_id, deployment_id, QUERY)
@@ -70,7 +70,7 @@ def _last_committed(checkpoint: Checkpoint) -> int | None:
 
 
 def files_read(controller: Controller, manifest: SnapshotManifest) -> list[Path]:
-    """The input files that a drained snapshot says were read, by the file source's own log."""
+    """The input files that were read according to a drained snapshot, by the file source's own log."""
     line = manifest.queries[QUERY].position.end_offsets[0]
     last = parse_file_source_offset(line)
     folder = f"{layout.snapshot_data_folder(manifest.stream_id, manifest.snapshot_id, QUERY)}/sources/0"

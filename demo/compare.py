@@ -63,10 +63,10 @@ def batch(files: Iterable[Path], columns: Sequence[str]) -> tuple[Totals, int]:
 def output(folder: Path, columns: Sequence[str], *, without: Sequence[str] = ()) -> Totals:
     """What one kind of version wrote: the files that the sink committed and that have these columns.
 
-    Batch ids go on over all versions, so all write to one folder; their columns tell them apart.
+    Batch ids continue over all versions, so all write to one folder; their columns distinguish them.
 
     Args:
-        columns: the keys beside the day, all of which a file must have.
+        columns: the keys besides the day, all of which a file must have.
         without: columns that a file must not have.
     """
     flights: Counter[Key] = Counter()

@@ -1,4 +1,4 @@
-"""The end of a run by a signal: it begins once, however often the signal comes."""
+"""The end of a run by a signal: it starts once, however often the signal comes."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ class Feed:
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def start(self) -> None:
-        """Begin to write, up to the limit that ``let_arrive`` sets."""
+        """Start writing, up to the limit that ``let_arrive`` sets."""
         self._thread.start()
 
     def let_arrive(self, share: float, *, seconds_between_files: float | None = None) -> None:
         """Let files arrive until this share of all rows is there (at the feed's pace, or from now on at this one, while
-        other things go on)."""
+        other things continue)."""
         if seconds_between_files is not None:
             self._seconds_between_files = seconds_between_files
         self._limit = max(self._limit, round(share * len(self.files)))

@@ -1,4 +1,4 @@
-"""Where the demo runs: control objects on S3, and checkpoints beside them or on local disk."""
+"""Where the demo runs: control objects on S3, and checkpoints alongside them or on local disk."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MOTO_CONF = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where things lie.
+    """Where home and checkpoints are.
 
     Attributes:
         environment: by which every command finds and reaches it.
-        conf: what Spark must be told to reach it.
+        conf: what Spark needs to reach it.
         written: keys below a folder of the checkpoints, and when each was written.
-        commit_note: what is to be known of the times of commits; "" for nothing.
+        commit_note: what must be known of the times of commits; "" for nothing.
         commit_seconds: how far two readers of the times of two commits may differ.
     """
 
@@ -39,7 +39,7 @@ class Place:
     conf: dict[str, str]
     written: Callable[[str], Written]
     commit_note: str = ""
-    commit_seconds: float = 0.002  # the audit tells milliseconds
+    commit_seconds: float = 0.002  # the audit reports milliseconds
 
 
 @contextmanager

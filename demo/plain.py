@@ -18,7 +18,7 @@ def downtime_seconds(feed: Feed, old: Path, new: Path, folder: Path) -> float:
     """From the last commit of one version to the first of the other, on the same checkpoint, while files arrive.
 
     Args:
-        feed: not begun; its files arrive at the pace of those that the supervised stream reads.
+        feed: not started yet; its files arrive at the pace of those that the supervised stream reads.
         old, new: the two versions of the script.
 
     Raises:

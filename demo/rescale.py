@@ -1,4 +1,4 @@
-"""The chapter in which a stream's state is written anew: moved and rescaled, migrated, rescaled again."""
+"""The chapter in which a stream's state is rewritten: moved and rescaled, migrated, rescaled again."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from demo.place import place
 
 @dataclass(frozen=True)
 class Version:
-    """What a stream runs: its script, where its results lie below the folder, and Spark's master."""
+    """What a stream runs: its script, where its results are below the folder, and Spark's master."""
 
     job: str
     results: str
@@ -86,7 +86,7 @@ def _begin(running: ExitStack, out: Path, console: Console, *, on_s3: bool) -> N
 
 
 def arguments_of(stream_id: str, out: Path) -> list[str]:
-    """What the script of a stream is told."""
+    """The arguments of a stream's script."""
     return ["--input", f"{out}/incoming", "--output", f"{out}/{STREAMS[stream_id].results}"]
 
 
@@ -110,7 +110,7 @@ def _write_for_shells(path: Path, environment: Mapping[str, str]) -> None:
 
 @contextmanager
 def _looked_after(console: Console, controller: Controller) -> Iterator[None]:
-    """Within this a driver that is killed is started again, as by ``streamstate watch``, and each new pid is told."""
+    """Within this a killed driver is started again, as by ``streamstate watch``, and each new pid is reported."""
     ended = threading.Event()
     looks = [
         threading.Thread(target=look, args=(console, controller, ended), daemon=True) for look in (_watch, _tell_pids)
@@ -135,7 +135,7 @@ def _tell_pids(console: Console, controller: Controller, ended: threading.Event)
     told: dict[str, str] = {}
     while not ended.is_set():
         for stream_id in STREAMS:
-            with suppress(StreamStateError):  # the next look may see more
+            with suppress(StreamStateError):  # the next poll may see more
                 driver = _driver(controller, stream_id)
                 if driver and told.get(stream_id) != driver:
                     told[stream_id] = driver
@@ -144,7 +144,7 @@ def _tell_pids(console: Console, controller: Controller, ended: threading.Event)
 
 
 def _driver(controller: Controller, stream_id: str) -> str:
-    """The driver of the current attempt, in words; "" while there is none."""
+    """The driver of the current attempt, as text; "" while there is no driver."""
     control = controller.home.control(stream_id)
     register = control.need_register().value
     if register.deployment_id is None:

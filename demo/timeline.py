@@ -55,7 +55,7 @@ class Move:
 
     Attributes:
         downtime_seconds: from the last commit of the one to the first of the other.
-        not_running_seconds: for how long of that no query ran; None where that is not known.
+        not_running_seconds: for how long of that no query ran; None if that is not known.
         downtime: with its phases; None of a move that was made without us.
     """
 
@@ -92,10 +92,10 @@ def lanes_of(controller: Controller, stream_id: str, place: Place) -> list[Lane]
 
 
 def moves_of(lanes: list[Lane], lineage: Lineage, ways: Sequence[str], place: Place) -> list[Move]:
-    """The downtime of each upgrade as the audit tells it, and the way it went.
+    """The downtime of each upgrade as the audit reports it, and the way it went.
 
     Raises:
-        LifeError: the audit tells another downtime than the commit files.
+        LifeError: the audit reports another downtime than the commit files.
     """
     moves = []
     for (before, after), way in zip(itertools.pairwise(lanes), ways, strict=True):

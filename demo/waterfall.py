@@ -16,7 +16,7 @@ ROW_HEIGHT = 24
 CLOCKS = {"store": "#2f6fde", "driver": "#0a8f5b", "controller": "#c77700"}
 STEPS_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300, 3_600)
 LEAST_SECONDS = 0.005
-"""What took less gets no number beside its bar."""
+"""What took less gets no number next to its bar."""
 
 
 def waterfall(downtime: Downtime) -> str:

@@ -34,7 +34,7 @@ ROOM_BYTES = 6 << 30
 
 
 def _use_memory_for_temporary_files() -> None:
-    """Put pytest's temporary folders into memory where there is room: on some disks each removal takes milliseconds.
+    """Put pytest's temporary folders into memory if there is room: on some disks each removal takes milliseconds.
 
     ``PYTEST_DEBUG_TEMPROOT`` is pytest's own variable; whoever has set it, or gives ``--basetemp``, has decided.
     """
@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Under tox each tier leaves the durations of its tests beside the environment."""
+    """Under tox each tier leaves the durations of its tests alongside the environment."""
     tier, place = config.getoption("--tier"), os.environ.get("TOX_ENV_DIR")
     if tier and place and not config.option.xmlpath and not _is_worker():
         config.option.xmlpath = str(Path(place).parent / f"{tier}.xml")
@@ -109,7 +109,7 @@ def pytest_sessionstart() -> None:
 
 
 def _beside_environment(suffix: str) -> Path | None:
-    """A file beside tox's environment, which CI looks at in the end; none without tox. Each worker has its own."""
+    """A file alongside tox's environment, which CI looks at in the end; none without tox. Each worker has its own."""
     place = os.environ.get("TOX_ENV_DIR")
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     return Path(place).with_suffix(f".{worker}{suffix}") if place else None
@@ -127,14 +127,14 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Under tox each red try is kept beside the environments, too: CI prints them last, where they are seen."""
+    """Under tox each red try is kept alongside the environments, too: CI prints them last, where they are seen."""
     if not _is_worker() and report.outcome in {"failed", "rerun"} and (red := _beside_environment(".red")) is not None:
         with red.open("a", encoding="utf-8") as file:
             file.write(f"== {report.outcome}: {report.nodeid} ({report.when})\n{report.longreprtext[-3000:]}\n")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which S3 servers a run had: on a machine without Go the real one is moto's."""
+    """Report which S3 servers a run had: on a machine without Go the real one is moto's."""
     server = sys.modules.get("support.s3_server")
     if server is not None and server.used:
         terminalreporter.write_line(f"S3 servers of this run: {', '.join(sorted(server.used))}")

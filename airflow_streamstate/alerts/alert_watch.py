@@ -36,7 +36,7 @@ from airflow_streamstate.store.base import one_of_many
 
 log = logging.getLogger(__name__)
 HOME_AWAY_SECONDS = 60.0
-"""A home that has not answered for so long is alerted about."""
+"""A home that has not answered for this long is alerted about."""
 WHOLE_SECONDS = 900.0
 """How often a stream without news is looked at as a whole, since an entry of the feed may be missing."""
 TRIES = 5
@@ -49,8 +49,8 @@ class Watched:
     """What was last seen of a stream.
 
     Attributes:
-        told: what this process knows to be told; what is recorded counts before it.
-        heard: the ids of the messages that this process has told, and that the record still owes.
+        told: what was reported, as far as this process knows; the record takes precedence.
+        heard: the ids of the messages that this process has reported, and that the record still owes.
         refused_version: the version of the record that this process may not replace; None where it may.
         whole_until: the monotonic second from which the stream is looked at as a whole without news.
         downtimes: of the last upgrade that ended while this process watched.
@@ -71,7 +71,7 @@ class AlertWatch:
 
     Args:
         controller: of the home; this watch alone uses it.
-        audience: who is told: each audience is told every alert once, however many processes tell it.
+        audience: who is notified: each audience gets every alert once, however many processes report it.
         tell: gets each change.
         remembers: the process looks again and again, so that what only growth is measured by is not recorded.
         waiting: gives the ids of the messages that ``tell`` took, and that have not arrived.
@@ -128,7 +128,7 @@ class AlertWatch:
         except (UnavailableError, ConflictError, OutcomeUnknownError) as error:
             self._controller.home.presence.need()
             log.warning("%s is looked at again in the next round: %s", stream_id, error)
-            self._news.add(stream_id)  # that was of a moment, and says nothing about the stream
+            self._news.add(stream_id)  # a passing error, which is no fact about the stream
         except Exception as error:
             status = self._controller.unreadable(stream_id, error)
             try:
@@ -138,7 +138,7 @@ class AlertWatch:
                 log.exception("The alerts of %s cannot be evaluated", stream_id)
 
     def _look_of_many(self, stream_id: str) -> None:
-        """Look for a short time. A single pass, which has no next look, reads on at once."""
+        """Look for a short time. A single pass, which has no next poll, reads on at once."""
         while True:
             try:
                 with one_of_many():
@@ -168,10 +168,10 @@ class AlertWatch:
         self._news.discard(stream_id)
 
     def settle(self) -> None:
-        """Record what was told since the last look, and leave what was not to the next process: at the end of this one.
+        """At the end of this process: record what was reported since the last poll; the next process reports the rest.
 
         Raises:
-            StreamStateError: the home does not answer; another process tells all of it again, some minutes later.
+            StreamStateError: the home does not answer; another process reports all of it again, some minutes later.
         """
         for stream_id, watched in list(self.streams.items()):
             book = self._book(stream_id)
@@ -195,7 +195,7 @@ class AlertWatch:
         if self._clock.monotonic_seconds() >= watched.whole_until:
             return False
         if watched.sight.status.upgrade_hold:
-            return False  # whoever drives the upgrade may vanish, which no entry tells
+            return False  # whoever drives the upgrade may vanish, and no entry reports that
         found = self._controller.observed_again(watched.sight.seen, watched.sight.status)
         if found is None:
             return False
@@ -229,17 +229,17 @@ class AlertWatch:
                 except (StoreRefusedError, HomeAwayError):
                     if not self._controller.home.is_there():
                         raise
-                    # No right to write: this process alone remembers what it has told.
+                    # No right to write: this process alone remembers what it has reported.
                     watched.refused_version = version
             watched.told = found
             self._tell_owed(watched)
-            with suppress(ConflictError):  # the next look records it
+            with suppress(ConflictError):  # the next poll records it
                 is_refused = stored is None or stored.version == watched.refused_version
                 self._settle(watched, book, None if is_refused else stored, watched.told)
             return
 
     def _told(self, stored: Stored[AlertRegister] | None, watched: Watched) -> Told:
-        """What was told, by the register; growth is measured by what this process remembers, too."""
+        """What was reported, by the register; growth is measured by what this process remembers, too."""
         recorded = None if stored is None else stored.value.audiences.get(self._audience)
         if recorded is None or stored is None or stored.version == watched.refused_version:
             return watched.told
@@ -253,7 +253,7 @@ class AlertWatch:
         return replace(told, lag_samples={}, state_samples={}) != replace(found, lag_samples={}, state_samples={})
 
     def _tell_owed(self, watched: Watched) -> None:
-        """Tell what this process is to tell."""
+        """Report what this process owes."""
         for owed in watched.told.owed:
             change = owed_change(watched.sight.status, owed)
             if owed.by == self._by and change.message_id not in watched.heard:
@@ -261,7 +261,7 @@ class AlertWatch:
                 watched.heard.add(change.message_id)
 
     def _settle(self, watched: Watched, book: AlertBook, stored: Stored[AlertRegister] | None, told: Told) -> None:
-        """Record that what has arrived was told.
+        """Record what has arrived as reported.
 
         Args:
             stored: the register; None where this process alone remembers.
@@ -281,7 +281,7 @@ class AlertWatch:
     def _failed_upgrade(
         self, watched: Watched, seen: Observation | None, status: StreamStatus, told: Told
     ) -> Mapping[str, str]:
-        """The last upgrade of the stream that did not end as asked, and why; nothing once the stream went on since."""
+        """The last upgrade that did not end as asked, and why; nothing once the stream has continued since."""
         if seen is None or status.upgrade:
             return {}
         is_same = told.deployment_id == seen.deployment_id
@@ -324,7 +324,7 @@ class AlertWatch:
 
     @property
     def is_away(self) -> bool:
-        """Whether the home did not answer at the last look."""
+        """Whether the home did not answer at the last poll."""
         return self._away_since is not None
 
 
@@ -346,7 +346,7 @@ def _why_failed(view: UpgradeView, *, was_abandoned: bool) -> str:
     return f"{view.upgrade_id}: {error.message}{f': {text}' if text else ''}"
 
 
-# Rounds of an ``AlertWatch`` in a thread of their own, so that restarts wait for no alert.
+# Rounds of an ``AlertWatch`` in their own thread, so that restarts wait for no alert.
 
 ROUND_SECONDS = 60.0
 """How often each stream is looked at."""
@@ -356,7 +356,7 @@ class Rounds:
     """Looks at every stream again and again until it is ended.
 
     Args:
-        say: told in one line what went wrong, once for each reason.
+        say: gets one line on what went wrong, once for each reason.
     """
 
     def __init__(self, watch: AlertWatch, say: Callable[[str], None], round_seconds: float = ROUND_SECONDS) -> None:
@@ -367,11 +367,11 @@ class Rounds:
         self._thread = threading.Thread(target=self._work, name="streamstate-alerts", daemon=True)
 
     def begin(self) -> None:
-        """Begin with the first round at once."""
+        """Start; the first round runs at once."""
         self._thread.start()
 
     def end(self, seconds: float = 10.0) -> None:
-        """End after the stream that is being looked at, and wait for that so long at most."""
+        """End after the current stream, and wait for that for ``seconds`` at most."""
         self._over.set()
         self._thread.join(seconds)
 

@@ -40,18 +40,18 @@ from airflow_streamstate.protocol.policies import Alert, AlertRules, GrowthSampl
 from airflow_streamstate.protocol.positions import QueryBeat
 from airflow_streamstate.protocol.redaction import shortened
 
-# Drivers and queries that died between two looks, and that another attempt or deployment has replaced since.
+# Drivers and queries that died between two polls, and that another attempt or deployment has replaced since.
 
 MOST_DEPLOYMENTS = 20
-"""So many deployments since the last look are looked through, the newest ones."""
+"""At most this many deployments since the last poll are examined, the newest ones."""
 
 
 @dataclass(frozen=True)
 class Deaths:
-    """What died since the last look, and is replaced.
+    """What died since the last poll, and is replaced.
 
     Attributes:
-        driver: the last driver, in one line; "" for none.
+        driver: the last driver, in one line, or "".
         queries: by name, why each query failed while the others ran.
     """
 
@@ -63,9 +63,9 @@ NONE = Deaths()
 
 
 def deaths_since(controller: Controller, told: Told, seen: Observation) -> Deaths:
-    """What died from the attempt that was current at the last look to the one before the current one.
+    """What died from the attempt that was current at the last poll to the one before the current one.
 
-    A new version that its upgrade gave up is left out: that is told as the failure of the upgrade.
+    A new version that its upgrade abandoned is left out: that is reported as the failure of the upgrade.
     """
     before, now = (told.deployment_id, told.attempt), (seen.deployment_id, seen.attempt)
     if not told.deployment_id or before == now:
@@ -97,14 +97,14 @@ def _was_given_up(controller: Controller, stream_id: str, deployment_id: str) ->
         upgrade_id = upgrade_of_rehearsal(request_id) if request_id.endswith("-new") else None
         return upgrade_id is not None and controller.upgrades.view(stream_id, upgrade_id).outcome != "upgraded"
     except DeploymentNotFoundError:
-        return True  # it was never begun, or is pruned
+        return True  # it was never started, or is pruned
     except (DataError, InvalidRequestError):
         return False
 
 
 def why_dead(events: Sequence[Event], *, is_whole: bool) -> str:
     """Why the driver of an attempt that is not current any more died, by the events of that attempt; "" where it ended
-    as it was told to, or never was, or where its end may be among events that cannot be read (not ``is_whole``)."""
+    as it was ordered to, or never was, or where its end may be among events that cannot be read (not ``is_whole``)."""
     end = next((event for event in reversed(events) if isinstance(event, TERMINAL_EVENTS)), None)
     if end is None:
         was_there = any(isinstance(event, Claimed) for event in events)
@@ -129,9 +129,9 @@ def failed_queries(events: Sequence[Event]) -> dict[str, str]:
 
 
 STILL_BATCHES = 3.0
-"""A query has committed nothing for long only after so many times the duration of its batches."""
+"""A query has committed nothing for long only after this many times the duration of its batches."""
 SCHEDULES = 3.0
-"""A snapshot is old after so many times the schedule of snapshots."""
+"""A snapshot is old after this many times the schedule of snapshots."""
 _DEAD = frozenset({"failed", "lost", "fenced"})
 
 
@@ -141,8 +141,8 @@ class Sight:
 
     Attributes:
         seen: None for a stream whose control objects cannot be read.
-        failed_upgrade: why the last upgrade did not end as asked, by its id; empty for none.
-        deaths: what died since the last look, and is replaced.
+        failed_upgrade: why the last upgrade did not end as asked, by its id, or empty.
+        deaths: what died since the last poll, and is replaced.
         is_home_just_back: the home was away until a moment ago, for its drivers perhaps as well: it is not known yet
             whether one that gave no sign of life gives one now.
     """
@@ -170,12 +170,12 @@ class Condition:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What an alert is deduplicated by, beside the stream."""
+        """What an alert is deduplicated by, in addition to the stream."""
         return self.rule, self.subject
 
 
 def conditions(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Condition]:
-    """Every rule that holds now, whatever was told before; growth is left out."""
+    """Every rule that holds now, whatever was reported before; growth is left out."""
     status, seen = sight.status, sight.seen
     if seen is None:
         yield from _if(rules, "unreadable", "", status.error or status.why)
@@ -220,7 +220,7 @@ def sampled(
 ) -> Mapping[str, tuple[GrowthSample, ...]]:
     """The samples with one of now, where the newer one is half of ``seconds`` old; None: none are needed.
 
-    So the older one is always from half to all of that time ago, and a restarted process goes on from it.
+    So the older one is always from half to all of that time ago, and a restarted process continues from it.
     """
     if seconds is None:
         return {}
@@ -278,7 +278,7 @@ def _of_driver(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Conditio
 
 
 def _of_deaths(rules: AlertRules, sight: Sight, told: Told) -> Iterator[Condition]:
-    """What died between two looks, unless it was told before its successor came."""
+    """What died between two polls, unless it was reported before its successor started."""
     standing = {(alert.rule, alert.subject) for alert in told.standing}
     if sight.deaths.driver and ("driver_dead", "") not in standing:
         yield from _if(rules, "driver_dead", "", sight.deaths.driver)
@@ -379,7 +379,7 @@ def _state_growth(name: str, beat: QueryBeat, samples: tuple[GrowthSample, ...],
 
 
 def _older(samples: tuple[GrowthSample, ...], seconds: float) -> GrowthSample | None:
-    """The older sample, where there are two that are far enough apart."""
+    """The older sample, if there are two that are far enough apart."""
     if len(samples) < 2 or (samples[-1].at - samples[0].at).total_seconds() < seconds / 2:
         return None
     return samples[0]
@@ -400,7 +400,7 @@ def _lag_of(beat: QueryBeat) -> dict[str, int]:
 
 
 def _active(sight: Sight) -> Iterator[tuple[str, QueryBeat]]:
-    """The running queries, as the last heartbeat of the attempt tells them."""
+    """The running queries, as the last heartbeat of the attempt reports them."""
     if sight.seen is None:
         return
     beats = beats_of(sight.seen)
@@ -415,13 +415,13 @@ def _beat_at(sight: Sight) -> datetime | None:
     return None if beat is None else beat.at
 
 
-# What an audience is told of a stream: each alert once when it is raised, and once when it is resolved. Pure.
+# What an audience is notified of: each alert of a stream once when it is raised, and once when it is resolved. Pure.
 
 MAX_TEXT_CHARACTERS = 500
 TELL_AGAIN_AFTER = timedelta(minutes=5)
-"""A message that is owed for so long is told by the next process that looks."""
+"""A message that is owed for this long is reported by the next process that polls."""
 MAX_OWED = 100
-"""So many messages are owed of a stream; the oldest of more are given up."""
+"""At most this many messages are owed of a stream; the oldest of more are abandoned."""
 _OWN_FAILURES = frozenset({"upgrade_failed", "upgrade_abandoned", "drain_failed", "driver_silent"})
 """Rules that are evaluated while an upgrade, a drain or a stop is under way, too."""
 _OF_SILENCE = frozenset({*_OWN_FAILURES, "driver_dead", "gave_up"})
@@ -453,7 +453,7 @@ class AlertChange(View):
 
     @property
     def line(self) -> str:
-        """One line for people."""
+        """One human-readable line."""
         what = self.stream_id or "the home"
         return f"{what}: {self.words}" if self.kind == "raised" else f"{what}: resolved: {self.words}"
 
@@ -470,16 +470,16 @@ class AlertChange(View):
 
 
 def owed_change(status: StreamStatus, owed: Owed) -> AlertChange:
-    """The change that a message is about; the stream is told as it is now."""
+    """The change that a message is about, with the stream as it is now."""
     return AlertChange(
         owed.kind, status.stream_id, owed.deployment_id, owed.alert, owed.at, status.owner, status.labels
     )
 
 
 def taken_over(owed: tuple[Owed, ...], by: str, now: datetime) -> tuple[Owed, ...]:
-    """The same messages, with those as its own that this process is to tell.
+    """The same messages; those that this process must report are marked as its own.
 
-    A process that still tries to tell one says so from time to time, so that no other one takes it over.
+    A process that still tries to report one records that from time to time, so that no other one takes it over.
     """
 
     def taken(one: Owed) -> Owed:
@@ -492,12 +492,12 @@ def taken_over(owed: tuple[Owed, ...], by: str, now: datetime) -> tuple[Owed, ..
 def evaluate(
     rules: AlertRules, sight: Sight, told: Told, now: datetime, new_id: Callable[[], str], by: str = ""
 ) -> Told:
-    """Compare what is seen of a stream with what was told; what is told and owed afterwards.
+    """Compare what is seen of a stream with what was reported; returns what is reported and owed afterwards.
 
     Args:
-        told: to this audience, before.
+        told: what was reported to this audience before.
         new_id: makes the ids of alerts.
-        by: the process that tells what is new.
+        by: the process that reports what is new.
     """
     deployment_id = sight.status.deployment_id
     held = {one.key: one for one in conditions(rules, sight, told)}
@@ -524,11 +524,11 @@ def evaluate(
 
 
 def _is_left(sight: Sight, alert: Alert) -> bool:
-    """Whether nothing is said of an alert now, since it is not known whether it holds."""
+    """Whether nothing is reported about an alert now, since it is not known whether it holds."""
     if sight.seen is None:
         return True
     if alert.rule == "upgrade_failed":
-        return bool(sight.status.upgrade)  # another one is under way: its end says
+        return bool(sight.status.upgrade)  # another one is under way: its end decides
     if alert.rule == "driver_dead" and sight.status.state in ("launching", "running") and not is_healthy(sight.seen):
         return True  # a driver that was started may fail like the one before
     if alert.rule == "driver_silent" and sight.is_home_just_back and sight.status.state == "silent":

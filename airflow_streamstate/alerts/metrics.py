@@ -30,7 +30,7 @@ class Metric:
     """One gauge.
 
     Attributes:
-        labels: beside none; every metric of a stream has ``stream``.
+        labels: in addition to ``stream``, which every metric of a stream has.
         samples: the values of its labels, and the value, of one stream.
     """
 
@@ -382,7 +382,7 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """Where it listens; another than was asked for where that was 0."""
+        """The port that it listens at; a free one if 0 was asked for."""
         return int(self._server.server_port)
 
     def close(self) -> None:

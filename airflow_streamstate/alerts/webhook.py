@@ -1,4 +1,4 @@
-"""Alerts to a webhook: each an HTTP POST of JSON, from a thread of its own, so that a slow receiver delays nothing.
+"""Alerts to a webhook: each an HTTP POST of JSON, from its own thread, so that a slow receiver delays nothing.
 
 What could not be sent waits in a queue of bounded length, oldest first, and is sent again after 1, 2, 4 … 60 seconds.
 Of the URL only scheme and host are ever shown: its path, its parameters and its user are secrets.
@@ -36,7 +36,7 @@ class WebhookUrl:
 
     Attributes:
         url: without a user.
-        authorization: the header for its user; "" for none.
+        authorization: the header for its user, or "".
     """
 
     url: str
@@ -102,7 +102,7 @@ class Webhook:
     """Sends alerts to one URL, in their order.
 
     Args:
-        say: told in one line what could not be sent; without a secret of the URL.
+        say: gets one line on what could not be sent, without a secret of the URL.
         home_uri: named in each message.
     """
 
@@ -129,7 +129,7 @@ class Webhook:
         self._thread.start()
 
     def tell(self, change: AlertChange) -> None:
-        """Queue an alert; never waits. Where the queue is full, the oldest one is given up."""
+        """Queue an alert; never waits. Where the queue is full, the oldest one is abandoned."""
         text = html.escape(change.line, quote=False)  # as Slack asks: else ``<!channel>`` in an error calls everybody
         body = json.dumps({"home": self._home_uri, **change.to_json(), "text": text}).encode()
         with self._change:
@@ -138,12 +138,12 @@ class Webhook:
             self._change.notify()
 
     def waiting(self) -> frozenset[str]:
-        """The ids of the messages that were not sent, and that were not given up."""
+        """The ids of the messages that were not sent, and that were not abandoned."""
         with self._change:
             return frozenset((*self._unsent, *(message_id for message_id, _ in self._queue)))
 
     def close(self, seconds: float) -> int:
-        """Send what is queued for so long at most, and end; how many alerts were not sent."""
+        """Send what is queued, for ``seconds`` at most, and end; returns how many alerts were not sent."""
         with self._change:
             self._is_over = True
             self._change.notify()
@@ -171,7 +171,7 @@ class Webhook:
             with self._change:
                 if outcome != "failed":
                     pause_seconds = 1.0
-                    if self._queue and self._queue[0] is first:  # else it was given up meanwhile
+                    if self._queue and self._queue[0] is first:  # else it was abandoned in the meantime
                         self._queue.popleft()
                     continue
                 if self._is_over and pause_seconds > 1.0:

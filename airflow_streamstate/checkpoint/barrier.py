@@ -67,7 +67,7 @@ class Uncertain:
 
 @dataclass(frozen=True)
 class Overwritten:
-    """Spark claimed the batch where the entry was to lie; nothing is lost, the next step goes on above it (1a.3)."""
+    """Spark claimed the batch id of the entry; nothing is lost, the next step continues above it (1a.3)."""
 
     barrier_id: int
 
@@ -91,7 +91,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class BatchFailed:
-    """Final: the query ended with ``batch_id`` not committed; no entry of ours lies above it any more (Law 12)."""
+    """Final: the query ended with ``batch_id`` not committed; no entry of ours is above it any more (Law 12)."""
 
     batch_id: int
 
@@ -122,7 +122,7 @@ class BarrierPlacement:
         self._certain_id: int | None = None
 
     def step(self) -> Step:
-        """Look, act at most once, and say where the placement stands. Never blocks.
+        """Read the log, act at most once, and return the state of the placement. Never blocks.
 
         Raises:
             FencedError: a successor has fenced this log.
@@ -150,7 +150,7 @@ class BarrierPlacement:
         the batch: with that absent after the delete, Spark never meets the entry.
 
         Returns:
-            Whether the query goes on as if there had been no entry; where not, it may be ending because of it.
+            Whether the query continues as if there had been no entry; where not, it may be ending because of it.
 
         Raises:
             ConflictError: no entry was ever certain.
@@ -175,16 +175,16 @@ class BarrierPlacement:
     def _judge(self, batch_id: int | None, barrier_id: int) -> Step:
         """Whether the entry that was put is there to stay (1a.3).
 
-        Spark claims a batch by a look and an act that does not look again: a rename on disk; on S3A a HEAD and a LIST
+        Spark claims a batch by a check and an act that does not check again: a rename on disk; on S3A a HEAD and a LIST
         of the place, an unconditional copy of a temp file onto it, and a delete. Reads are never stale on either. So
-        the entry is safe from every claim whose look comes after the put, and from every claim that is over:
+        the entry is safe from every claim whose check follows the put, and from every claim that has ended:
 
         - ``commits/<N>`` absent after the put: Spark looks for N+1 only after the answer to its copy onto
-          ``commits/<N>``, so that look is still to come, and finds the entry.
+          ``commits/<N>``, so that check is still to come, and finds the entry.
         - outside a trigger: claims happen within one, and its thread waits for the answer to the copy.
-        - ended: the thread that claims is gone (``stop()`` alone does not say so). A copy that was sent and given up
-          may still land at the server: then a batch lies there that Spark planned and never ran, without state or
-          output. The log is read again after the end, and the exchange for a drain is conditional on that reading.
+        - ended: the thread that claims is gone (``stop()`` alone does not prove it). A copy that was sent and abandoned
+          may still land at the server: then a batch is there that Spark planned and never ran, without state or output.
+          The log is read again after the end, and the exchange for a drain is conditional on that reading.
         - certain before: one of these held, and nothing can make it untrue.
 
         None of these can be seen of a driver in another process: a fence against a living one is not absolute, on a
@@ -221,7 +221,7 @@ def exchange_for_drain(checkpoint: Checkpoint, mark: BarrierMark, *, batch_times
         The batch that the next start flushes in.
 
     Raises:
-        ConflictError: there is no stop entry of this deployment over a committed batch, or it changed meanwhile.
+        ConflictError: there is no stop entry of this deployment over a committed batch, or it changed in the meantime.
     """
     position = checkpoint.position()
     _refuse_fence(position, checkpoint)
@@ -251,7 +251,7 @@ def withdraw(checkpoint: Checkpoint, batch_id: int, *, command_id: str | None = 
     """Remove an entry of ours, or of ``command_id`` alone, its checksum first (1a.7). True if there was one.
 
     Raises:
-        ConflictError: the entry is Spark's own, or changed meanwhile.
+        ConflictError: the entry is Spark's own, or changed in the meantime.
     """
     key = checkpoint.offset_key(batch_id)
     found = checkpoint.store.get(key)
@@ -303,7 +303,7 @@ def put_fence(checkpoint: Checkpoint, mark: BarrierMark, *, before_each: Callabl
 def take_back_fence(checkpoint: Checkpoint, fence_id: int, mark: BarrierMark) -> bool:
     """Remove a fence that came too late, if it is the one of this mark; whether it was.
 
-    It would end a query that was started on this log meanwhile, or make it skip a batch while it starts (1a.2).
+    It would end a query that was started on this log in the meantime, or make it skip a batch while it starts (1a.2).
     """
     entry = checkpoint.read_offset(fence_id)
     return entry is not None and entry.mark == mark and withdraw(checkpoint, fence_id)
@@ -348,23 +348,23 @@ def _no_stop_entry(checkpoint: Checkpoint, position: Position) -> ConflictError:
 
 # A barrier in the log of a query that streamstate does not run: only its log can be seen (1a.3).
 #
-# No agent repairs that log before a start, hence two differences from a barrier of our own queries:
+# No agent repairs that log before a start, hence two differences from a barrier in a query of ours:
 #
 # - It is put only above a batch whose planning was seen here: then the query has read its log before (1a.2), and
-# ``commits/<N>`` absent after the put makes the barrier certain (1a.3). - It names no source. A running query ends at
-# it all the same; Spark that is started over it refuses ("There are [0] sources in the checkpoint offsets") instead
-# of skipping a failed batch, or running on beside us (Law 12).
+#   ``commits/<N>`` absent after the put makes the barrier certain (1a.3).
+# - It names no source. A running query ends at it all the same; Spark that is started over it refuses ("There are [0]
+#   sources in the checkpoint offsets") instead of skipping a failed batch, or running on alongside us (Law 12).
 
 FIRST_IN_LOG_2 = 2
 """Spark cannot start from an offset log of version 2 whose batch 1 is planned and not committed."""
 
 LOOKED_AT = 3
-"""So many of the last commits are looked at for one of a barrier of ours."""
+"""This many of the last commits are searched for that of a barrier of ours."""
 
 
 @dataclass(frozen=True)
 class Idle:
-    """No batch was planned since the first look, so nothing was put; ``batch_id`` is the one that is waited for."""
+    """No batch was planned since the first poll, so nothing was put; ``batch_id`` is the one that is waited for."""
 
     batch_id: int
 
@@ -379,7 +379,7 @@ class OutsideCertain:
 
 @dataclass(frozen=True)
 class Unsure:
-    """It lies over a committed batch that was not seen uncommitted after the put: Spark may overwrite it."""
+    """It is above a committed batch that was not seen uncommitted after the put: Spark may overwrite it."""
 
     batch_id: int
     barrier_id: int
@@ -399,7 +399,7 @@ OutsideStep = Idle | OutsideCertain | Unsure | OutsidePlaced
 class OutsideBarrier:
     """One barrier on its way into the log of a query that another program runs.
 
-    ``mark`` is of kind ``fence``; its command tells this barrier from those of other streams.
+    ``mark`` is of kind ``fence``; its command distinguishes this barrier from those of other streams.
     """
 
     def __init__(self, checkpoint: Checkpoint, mark: BarrierMark) -> None:
@@ -411,10 +411,10 @@ class OutsideBarrier:
         self._removed: dict[int, OffsetEntry] = {}
 
     def found(self, position: Position) -> int | None:
-        """The place of this command's barrier; None where there is none.
+        """The place of this command's barrier; None if the log does not have it.
 
         Raises:
-            ConflictError: a barrier of another command lies there.
+            ConflictError: a barrier of a different command is there.
         """
         for barrier in position.barriers:
             if not self._is_mine(barrier):
@@ -429,11 +429,11 @@ class OutsideBarrier:
         return position.barriers[-1].batch_id if position.barriers else None
 
     def step(self) -> OutsideStep:
-        """Look, act at most once, and say where it stands. Never blocks.
+        """Read the log, act at most once, and return the state of the barrier. Never blocks.
 
         Raises:
-            ConflictError: a barrier of another command lies there.
-            UnsupportedCheckpointError: the query goes on over barriers.
+            ConflictError: a barrier of a different command is there.
+            UnsupportedCheckpointError: the query continues over barriers.
             DataError: the log is damaged.
         """
         checkpoint = self.checkpoint
@@ -504,7 +504,7 @@ class OutsideBarrier:
     def put_back(self) -> None:
         """Bar the log again where ``take_back`` came too late: another controller counts on what it removed.
 
-        Only in the same place: where a batch has been planned there since, that controller's own last look finds it.
+        Only in the same place: where a batch has been planned there since, that controller's own last check finds it.
         """
         for batch_id, entry in self._removed.items():
             if not self.checkpoint.is_committed(batch_id):
@@ -561,7 +561,7 @@ class OutsideBarrier:
         except ObjectExistsError:
             return False
         except OutcomeUnknownError:
-            pass  # whether it landed is what reading back says (Law 8)
+            pass  # whether it landed is what reading back shows (Law 8)
         return True
 
     def _is_mine(self, barrier: BarrierEntry) -> bool:

@@ -70,7 +70,7 @@ def is_file_source_log(body: bytes) -> bool:
 def needed_numbers(names: Iterable[str], first: int, last: int) -> set[int]:
     """The numbers of a log that a start at ``last`` needs, and that every batch after ``first`` needs to run again.
 
-    They begin at the second newest compaction at or below ``first``: Spark reads one compaction, and takes the distance
+    They start at the second newest compaction at or below ``first``: Spark reads one compaction, and takes the distance
     of two for the interval of the log, whatever the setting is now.
     """
     parsed = [found for found in map(parse_log_name, names) if found is not None]
@@ -147,7 +147,7 @@ def _entry(raw: dict[str, object]) -> FileSourceEntry:
 
 # Spark's logs of file sources whose folder was moved: the same entries, with the paths of the new place.
 #
-# Spark tells a file that it has read by the whole path in this log, and by its age.
+# Spark recognises a file that it has read by the whole path in this log, and by its age.
 
 _ROOT = re.compile(r"([a-z][a-z0-9+.-]*://[^/]*)(/.*)")
 _S3 = re.compile(r"s3[an]?://")
@@ -192,7 +192,7 @@ def logs_of_files(store: Store, files: Mapping[str, str]) -> dict[str, list[File
     """The logs of file sources among the files of a checkpoint: path there -> entries.
 
     Args:
-        files: path -> key; paths begin with ``sources/``, or are others and left out.
+        files: path -> key; paths start with ``sources/``, or are others and left out.
 
     Raises:
         ObjectMissingError: one of them is not there.

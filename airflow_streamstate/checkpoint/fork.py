@@ -1,4 +1,4 @@
-"""A new checkpoint made of links to the files of another one (1a.10), and trial batches on it."""
+"""A new checkpoint made of links to the files of an existing one (1a.10), and trial batches on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fork(
 
     Args:
         files: the files of one position as ``files_of`` lists them: path inside a checkpoint -> key of the object.
-        target: the new checkpoint; whatever lies there without ``metadata`` is half built and wiped.
+        target: the new checkpoint; whatever is there without ``metadata`` is half built and wiped.
         instead: path inside a checkpoint -> other content for the new one.
 
     Returns:
@@ -65,7 +65,7 @@ def fork(
 
 
 def crc_path(path: str) -> str:
-    """The path of Hadoop's checksum beside a file."""
+    """The path of Hadoop's checksum next to a file."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{name}.crc"
 
@@ -74,7 +74,7 @@ def place_files(store: Store, files: Mapping[str, str], target: Checkpoint) -> N
     """Link files (path in the target -> key of the object) into a checkpoint that is being built, in no fixed order.
 
     The metadata of ``transformWithState`` names its schema files by absolute path: as a link, the new checkpoint would
-    read from the old one, and later clean up there (Law 4). So that file is written anew.
+    read from the old one, and later clean up there (Law 4). So that file is rewritten.
 
     Raises:
         ObjectMissingError: one of them is not there.
@@ -90,7 +90,7 @@ def place_files(store: Store, files: Mapping[str, str], target: Checkpoint) -> N
 
 
 def names_places(path: str) -> bool:
-    """Whether this file of a checkpoint names others by absolute path, so that a fork writes it anew."""
+    """Whether this file of a checkpoint names others by absolute path, so that a fork writes it again."""
     return "/_metadata/v2/" in path
 
 
@@ -309,7 +309,7 @@ def fork_before(
 
 
 def plan_again(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str]) -> int:
-    """Plan a batch over these bounds as the next one of a fork that stands right before it; returns its id."""
+    """Plan a batch over these bounds as the next one of a fork whose last batch is right before it; returns its id."""
     trial.store.create(
         trial.offset_key(batch.batch_id),
         format_offset_entry(replace(batch.entry, source_lines=tuple(source_lines))),
@@ -342,8 +342,7 @@ def bring_source_logs(source: Checkpoint, trial: Checkpoint, moves: Moves = NO_M
 
 
 def plan_upon(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str]) -> int:
-    """Plan a batch over these bounds above the committed batch of a fork that stands elsewhere, as a seed does; returns
-    its id.
+    """Plan a batch above the committed batch of a fork that ends elsewhere, as a seed does; returns its id.
 
     Its rows are read into the state of that fork, with the watermark of when the batch ran.
 

@@ -18,7 +18,7 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 OFFSET_LOG_FORMAT = "spark.sql.streaming.offsetLog.formatVersion"
 _SINKS_NAMED = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
-"""Spark 4.2+: with it the commit log is in version 3, which tells sinks apart by their names."""
+"""Spark 4.2+: with it the commit log is in version 3, which distinguishes sinks by their names."""
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _KNOWN_FILE_MANAGER = ".FileContextBasedCheckpointFileManager"
 _ASYNC_PROGRESS = "asyncProgressTrackingEnabled"
@@ -115,7 +115,7 @@ def guard_checkpoint(checkpoint: Checkpoint) -> None:
 
 
 def guard_state_format(checkpoint: Checkpoint, asked: str) -> None:
-    """Refuse to go on with state in another checkpoint format than the session's ``STATE_FORMAT`` (``asked``).
+    """Refuse to continue with state in another checkpoint format than the session's ``STATE_FORMAT`` (``asked``).
 
     Spark does not pin this format: it would look for files of the session's format, and find none.
 
@@ -170,12 +170,12 @@ OFFSET_LOG_2_SINCE: Line = (4, 2)
 
 
 def provider_of(entry: OffsetEntry | None) -> str:
-    """The state store that an entry of the offset log pins; "" where there is none."""
+    """The state store that an entry of the offset log pins; "" without an entry."""
     return "" if entry is None else entry.conf.get(PROVIDER, "")
 
 
 def state_store_of(entry: OffsetEntry | None, *, has_state: bool) -> str:
-    """The state store that an entry pins, where the query keeps state at all; "" where there is no entry."""
+    """The state store that an entry pins, where the query keeps state at all; "" if there is no entry."""
     return provider_of(entry) if has_state or entry is None else NO_STATE
 
 
@@ -186,7 +186,7 @@ def line_of(version: str) -> Line | None:
 
 
 def offset_log_of(entry: OffsetEntry | None) -> str:
-    """The version of the offset log of an entry; "" where there is none."""
+    """The version of the offset log of an entry; "" without an entry."""
     return "" if entry is None else entry.version
 
 
@@ -196,7 +196,7 @@ def why_not(written_by: str, runs_on: str, provider: str, offset_log: str = "") 
     Args:
         written_by: the version of the Spark that wrote the state; "" for unknown.
         runs_on: the version of the Spark that is to read it; "" for unknown.
-        provider: the class of the state store; "" for unknown, ``NO_STATE`` for none.
+        provider: the class of the state store; "" for unknown, ``NO_STATE`` if the query keeps none.
         offset_log: the version of its offset log, ``v1`` or ``v2``; "" for unknown.
     """
     before, now = line_of(written_by), line_of(runs_on)

@@ -50,7 +50,7 @@ class BarrierMark:
     """Whose barrier an entry is.
 
     Attributes:
-        deployment_id: the deployment in whose log the entry lies; also of a fence, which its successor writes.
+        deployment_id: the deployment in whose log the entry is; also of a fence, which its successor writes.
         attempt: the attempt of that deployment that was running, or is fenced.
         command_id: the command that asked for it.
         write_id: unique per put, so that an unknown outcome can be read back (Law 8).
@@ -72,7 +72,7 @@ class OffsetEntry:
         batch_watermark_ms: the watermark the batch runs with.
         batch_timestamp_ms: the batch's ``current_timestamp``.
         conf: the settings Spark pins per query, in their order; our mark is one more key.
-        source_lines: end offset of each source as Spark wrote it, ``-`` for none; of version 2 in ``offset_order``.
+        source_lines: end offset of each source as Spark wrote it, ``-`` if not set; of version 2 in ``offset_order``.
         extra: further fields of the JSON line, kept.
         source_keys: of version 2, the key of each line: the source's name, or its number in the plan where sources have
             no names. Empty in version 1.
@@ -120,7 +120,7 @@ class CommitEntry:
 
     @property
     def has_state_ids(self) -> bool:
-        """Whether its state is in checkpoint format 2: files are told apart by unique ids that stand here."""
+        """Whether its state is in checkpoint format 2: files are distinguished by unique ids, which it has."""
         return bool(self.extra.get(STATE_IDS))
 
     def state_ids(self, operator_id: int, partition: int) -> frozenset[str]:
@@ -361,12 +361,12 @@ MOST_ENTRY_BYTES = 16 << 20
 GAP_WINDOW = 2
 """A gap just below the last commit is refused; an older one is only reported (``batches_passed_over``)."""
 MOST_PASSED_OVER = 1_000
-"""So many batches of a gap are named."""
+"""This many batches of a gap are named."""
 
 
 @dataclass(frozen=True)
 class BarrierEntry:
-    """An entry of ours that lies, not committed, in the offset log."""
+    """An entry of ours in the offset log that is not committed."""
 
     batch_id: int
     entry: OffsetEntry
@@ -428,7 +428,7 @@ class Checkpoint:
         return self.key(f"offsets/{batch_id}")
 
     def committed_at(self, batch_id: int) -> datetime | None:
-        """When a batch was committed, by the clock of the store; None where it was not, or the store cannot tell."""
+        """When a batch was committed, by the clock of the store; None if it was not, or the store does not know."""
         found = self.store.head(self.commit_key(batch_id))
         return None if found is None else found.modified_at
 
@@ -445,7 +445,7 @@ class Checkpoint:
         return bool(self.store.list_folders(self.key("state")))
 
     def query_id(self) -> str | None:
-        """Spark's id of the query, or None where there is no checkpoint.
+        """Spark's id of the query, or None if there is no checkpoint.
 
         Raises:
             DataError: the object is damaged.
@@ -497,7 +497,7 @@ class Checkpoint:
 
     def is_committed(self, batch_id: int) -> bool:
         """Whether the commit log has the batch."""
-        # By GET: an answer to HEAD has no body that would tell "no such entry" from other kinds of nothing.
+        # By GET: an answer to HEAD has no body that would distinguish "no such entry" from other kinds of nothing.
         return bounded_get(self.store, self.commit_key(batch_id), MOST_ENTRY_BYTES) is not None
 
     def position(self) -> Position:
@@ -564,7 +564,7 @@ class Checkpoint:
 def batches_passed_over(commit_ids: Sequence[int]) -> tuple[int, ...]:
     """The batches that are missing between the first and the last of these commits: they never committed (Law 12).
 
-    Spark commits one batch after the other and removes the oldest; seeds and forks begin with two in a row. At most
+    Spark commits one batch after the other and removes the oldest; seeds and forks start with two in a row. At most
     ``MOST_PASSED_OVER`` and one more: one file of any name must not take all memory.
     """
     there = sorted(set(commit_ids))
@@ -573,13 +573,13 @@ def batches_passed_over(commit_ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def listed_batches(batch_ids: Iterable[int]) -> str:
-    """These batches as a list for people, which ends with ``…`` after ``MOST_PASSED_OVER`` of them."""
+    """These batches as a readable list, which ends with ``…`` after ``MOST_PASSED_OVER`` of them."""
     ids = sorted(batch_ids)
     return ", ".join([*map(str, ids[:MOST_PASSED_OVER]), *(["…"] if len(ids) > MOST_PASSED_OVER else [])])
 
 
 def crc_key_of(key: str) -> str:
-    """The checksum that Hadoop's local file system keeps beside a file."""
+    """The checksum that Hadoop's local file system keeps alongside a file."""
     folder, _, name = key.rpartition("/")
     return f"{folder}/.{name}.crc"
 

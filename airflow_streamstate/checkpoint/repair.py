@@ -28,9 +28,9 @@ from airflow_streamstate.store.transfer import keys_below
 # Adds the setting that Spark 4.2 forgets to pin in offset log 2, before a start.
 #
 # Offset log 1 keeps ``spark.sql.shuffle.partitions`` in each entry, so that a query keeps the partitions of its state
-# whatever the session says. Spark 4.2 leaves it out of offset log 2 in the first run of a query (4.3 does not). Then
-# a start over a planned batch dies with ``None.get``, since Spark compares the setting of that entry and of the one
-# before it; and after a change of the setting Spark looks for state in partitions that do not exist. Both are right
+# whatever the session's setting is. Spark 4.2 leaves it out of offset log 2 in the first run of a query (4.3 does not).
+# Then a start over a planned batch dies with ``None.get``, since Spark compares the setting of that entry and of the
+# one before it; and after a change of the setting Spark looks for state in partitions that do not exist. Both are right
 # once the two newest entries have the setting.
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -79,7 +79,7 @@ def pin_partitions(checkpoint: Checkpoint, partitions: Callable[[], str]) -> tup
 def _needed(checkpoint: Checkpoint, partitions: Callable[[], str], batch_id: int | None) -> str:
     """The setting that the two entries lack; "" where they need none.
 
-    The operators' metadata, written before any state, say how many partitions a query has. Without them, before the
+    The operators' metadata, written before any state, show how many partitions a query has. Without them, before the
     first commit, there may be partial state of a batch that was cut: that batch runs in as many partitions as the
     session asks for, but not in fewer than were written. Those beyond would later be taken for state, and they are
     state where the sink holds the batch, so that it is not run again.
@@ -96,7 +96,7 @@ def _needed(checkpoint: Checkpoint, partitions: Callable[[], str], batch_id: int
 
 
 def _told(checkpoint: Checkpoint, batch_id: int, paths: set[str]) -> int:
-    """How many partitions the operators' metadata tell of; 0 where there is none that can be read."""
+    """How many partitions the operators' metadata show; 0 if none of it can be read."""
     with suppress(DataError):  # a snapshot reports it
         operators = operator_stores(checkpoint, batch_id, paths)
         return max((operator.noted_partitions for operator in operators), default=0)
@@ -112,7 +112,7 @@ def _written(paths: set[str]) -> int:
 
 @dataclass(frozen=True)
 class Clean:
-    """Nothing is planned and nothing of ours lies there; ``batch_id`` None: no batch was ever committed."""
+    """Nothing is planned and no entry of ours is in the log; ``batch_id`` None: no batch was ever committed."""
 
     batch_id: int | None
 
@@ -127,7 +127,7 @@ class PlannedBatch:
 
 @dataclass(frozen=True)
 class BarrierOverCommitted:
-    """A stop or fence over a committed batch, or over no batch at all: removed, and the query goes on."""
+    """A stop or fence over a committed batch, or over no batch at all: removed, and the query continues."""
 
     batch_id: int | None
     barrier_ids: tuple[int, ...]
@@ -144,7 +144,7 @@ class BarrierOverUncommitted:
 
 @dataclass(frozen=True)
 class DrainPending:
-    """A drain entry over a committed batch, not flushed to its end; ``barrier_ids`` lie above it, in its way."""
+    """A drain entry over a committed batch, not flushed to its end; ``barrier_ids`` are above it, in its way."""
 
     batch_id: int
     drain_id: int
@@ -186,7 +186,7 @@ class RepairReport:
         found: the state before the repair.
         removed_ids: our entries that were removed.
         foreign: marks of removed entries that name another deployment.
-        run: ``normal``: start as the script says; ``once``: start with ``Trigger.Once``; ``nothing``: do not start.
+        run: ``normal``: start as the script asks; ``once``: start with ``Trigger.Once``; ``nothing``: do not start.
         batch_id: the batch that ``once`` will run; the last committed one otherwise.
         swept_keys: removed temporary files of a failed claim of batch 0, over which Spark would not start.
         pinned_ids: entries of offset log 2 to which the number of partitions was added, which Spark had left out.
@@ -262,7 +262,7 @@ def repair_before_start(
     stop_pending: bool = False,
     partitions: Callable[[], str] = lambda: "",
 ) -> RepairReport:
-    """Make the log safe to start from, and say how to start (1a.7). Repeating it after a crash is safe.
+    """Make the log safe to start from, and return how to start (1a.7). Repeating it after a crash is safe.
 
     Args:
         checkpoint: of a query that is not running.
@@ -329,15 +329,15 @@ def _belongs_to(barrier: BarrierEntry, deployment_id: str) -> bool:
 
 # Makes the state schemas of joins accept null in every column, after an empty first batch of ours.
 #
-# Spark 4.2 and older plan an empty batch otherwise than one with input: what a filter such as ``ts is not null`` says
-# of a column is in one plan and not in the other. So the first batch with input would be refused by the schema that
-# the empty one left (``STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE``). A schema that accepts null fits both, and a row of
-# state is the same bytes under either. Spark 4.3 writes such schemas itself.
+# Spark 4.2 and older plan an empty batch otherwise than one with input: what a filter such as ``ts is not null``
+# implies for a column is in one plan and not in the other. So the first batch with input would be refused by the schema
+# that the empty one left (``STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE``). A schema that accepts null fits both, and a row
+# of state is the same bytes under either. Spark 4.3 writes such schemas itself.
 
 _SCHEMA = re.compile(r"[0-9]+/0/(left|right)-[A-Za-z]+/_metadata/schema")
 _VERSION = "v2"
 _MOST = 65_535
-"""Java's ``writeUTF`` takes so many bytes, and Spark writes longer texts in chunks."""
+"""Java's ``writeUTF`` takes at most this many bytes, and Spark writes longer texts in chunks."""
 
 
 def accept_nulls(checkpoint: Checkpoint) -> None:

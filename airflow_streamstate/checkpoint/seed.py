@@ -70,7 +70,7 @@ PINNED_CONF_KEYS = (*PINNED_BY_ALL, *PINNED_SINCE_4_2, *PINNED_SINCE_4_3)
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """The position at which a seed begins.
+    """The position at which a seed starts.
 
     Attributes:
         query_id: of the drained query; it stays (Law 9).
@@ -94,10 +94,10 @@ class SeedPlan:
 
 
 def prepare_seed(building: Checkpoint, plan: SeedPlan, *, conf: Mapping[str, str], batch_timestamp_ms: int) -> None:
-    """Lay out the checkpoint on which the new query runs an empty batch 0; what lay there is wiped.
+    """Build the checkpoint on which the new query runs an empty batch 0; what was there is wiped.
 
     Args:
-        building: beside the real place, see ``protocol.layout.building_folder``.
+        building: next to the real place, see ``protocol.layout.building_folder``.
         conf: the *new* session's value of each of ``PINNED_CONF_KEYS`` that it knows.
         batch_timestamp_ms: the time of batch 0.
 
@@ -137,7 +137,7 @@ def finish_seed(
         False if the target was whole already.
 
     Raises:
-        ConflictError: batch 0 is not committed in ``building``, or another query's checkpoint lies at the target.
+        ConflictError: batch 0 is not committed in ``building``, or another query's checkpoint is at the target.
         UnsupportedCheckpointError: batch 0 was run with changelog checkpointing, and would want all changelogs.
         DataError: the target ran and lost its metadata, or the building area is damaged.
     """
@@ -255,22 +255,22 @@ def _renumbered(name: str, version: int) -> str | None:
     return f"{hidden}{version}{unique}.{'zip' if kind == 'zip' else 'snapshot'}{crc}"
 
 
-# Commits a planned batch without reading its rows: the offsets go on, the state stays as it was.
+# Commits a planned batch without reading its rows: the offsets advance, the state stays as it was.
 #
-# On a fork beside the checkpoint an empty batch takes the place of the planned one: with the last offsets, and all
-# times at zero, so that no window closes and no timer is due. So the next version of the state that Spark writes
-# there is the state of before. ``finish_skip`` puts that version into the checkpoint and then, as its last act, the
-# commit. The entry of the planned batch stays, and the next batch begins at its end. Cut off anywhere before the
-# commit, begin again.
+# On a fork alongside the checkpoint an empty batch takes the place of the planned one: with the last offsets, and all
+# times at zero, so that no window closes and no timer is due. So the next version of the state that Spark writes there
+# is the state of before. ``finish_skip`` puts that version into the checkpoint and then, as its last act, the commit.
+# The entry of the planned batch stays, and the next batch starts at its end. If it is cut off before the commit, it
+# starts again.
 
 _VERSION = re.compile(r"\.?([1-9][0-9]*)(?:_[0-9a-f-]+)?\.(?:zip|changelog|delta|snapshot)(?:\.crc)?")
 
 
 def prepare_skip(building: Checkpoint, checkpoint: Checkpoint, batch_id: int) -> None:
-    """Lay out the fork on which the empty batch runs with ``Trigger.Once`` into no sink; what lay there is wiped.
+    """Build the fork on which the empty batch runs with ``Trigger.Once`` into no sink; what was there is wiped.
 
     Args:
-        building: beside the checkpoint, see ``protocol.layout.building_folder``.
+        building: next to the checkpoint, see ``protocol.layout.building_folder``.
         checkpoint: of a query that does not run.
         batch_id: the planned batch.
 
@@ -307,7 +307,7 @@ def finish_skip(building: Checkpoint, checkpoint: Checkpoint, batch_id: int) -> 
     """Put the state of the empty batch into the checkpoint, commit the planned batch, and wipe ``building``.
 
     Raises:
-        ConflictError: the empty batch is not committed, or another process committed the batch meanwhile.
+        ConflictError: the empty batch is not committed, or another process committed the batch in the meantime.
         DataError: the planned entry is gone.
     """
     commit, planned = building.read_commit(batch_id), checkpoint.read_offset(batch_id)
@@ -355,7 +355,7 @@ def _is_temporary(path: str) -> bool:
     return path.endswith((".tmp", ".tmp.crc"))
 
 
-# The checkpoint of a snapshot whose state is written anew under the same batch id.
+# The checkpoint of a snapshot whose state is rewritten under the same batch id.
 #
 # The logs stay word for word, except for the settings that Spark pins in them; the state comes from a checkpoint
 # whose batch 0 the new version has run, and into which the old state was then written
@@ -377,7 +377,7 @@ def pins_of(rewrite: StateRewrite) -> dict[str, str]:
 
 
 def refuse_store(query_name: str, provider: str) -> None:
-    """Refuse to write state anew into another store than RocksDB, which Spark cannot do.
+    """Refuse to rewrite state into another store than RocksDB, which Spark cannot do.
 
     Args:
         provider: the class of the store.
@@ -418,7 +418,7 @@ def rewritten_entries(
 
     Args:
         conf: the pinned settings that change: in every entry, since Spark compares those of the last two.
-        batch_id: the last committed batch; None for none.
+        batch_id: the last committed batch; None if no batch was committed.
         state_ids: of its state; None for state in checkpoint format 1.
         instead: entries that differ from the files already.
 
@@ -452,8 +452,8 @@ def _need(store: Store, key: str) -> bytes:
 
 
 def keys_written(checkpoint: Checkpoint) -> dict[int, int]:
-    """By operator, the keys in RocksDB's whole versions in a checkpoint, over all its stores; operators in which a
-    version does not tell are left out."""
+    """By operator, the keys in RocksDB's whole versions in a checkpoint, over all its stores; operators with a version
+    that does not record them are left out."""
     prefix = checkpoint.key("state/")
     found: dict[int, int] = {}
     unknown: set[int] = set()
@@ -470,8 +470,8 @@ def keys_written(checkpoint: Checkpoint) -> dict[int, int]:
 
 
 def _keys_in(body: bytes) -> int | None:
-    """The number of keys that a version of RocksDB's state tells of, with Spark's own of timers and times to live; None
-    where it tells none."""
+    """The number of keys that a version of RocksDB's state records, with Spark's own of timers and times to live; None
+    if it does not."""
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as version:
             told = json.loads(version.read("metadata").partition(b"\n")[2])

@@ -45,7 +45,7 @@ class KeptVariable:
     """One variable of a ``transformWithState``, by the metadata of its operator.
 
     Attributes:
-        name: the processor's name for it; for timers Spark's own, which begins with ``$``.
+        name: the processor's name for it; for timers Spark's own, which starts with ``$``.
         kind: ``ValueState``, ``ListState``, ``MapState``, ``TimerState``.
         has_ttl: whether its values expire.
     """
@@ -259,7 +259,7 @@ class _Lineage:
         self._commits: dict[int, CommitEntry | None] = {}
 
     def ids(self, folder: str, version: int) -> frozenset[str] | None:
-        """The ids of a version; empty in format 1, None where there is no commit (any more)."""
+        """The ids of a version; empty in format 1, None if there is no commit (any more)."""
         if version - 1 not in self._commits:
             self._commits[version - 1] = self._checkpoint.read_commit(version - 1)
         commit = self._commits[version - 1]
@@ -288,7 +288,7 @@ def _version_names(checkpoint: Checkpoint, folder: str, paths: set[str], version
 def _back_to(
     checkpoint: Checkpoint, folder: str, paths: set[str], version: int, kinds: tuple[str, str]
 ) -> tuple[int, list[str]]:
-    """The newest whole file at or below a version, 0 for none, and each change since.
+    """The newest whole file at or below a version, 0 without one, and each change since.
 
     Looks no further back than there are files: a log may name a version of any number.
     """
@@ -319,7 +319,7 @@ def _since_known_zip(
 ) -> list[str]:
     """Format 2: everything from the newest zip on that is certainly of this lineage; all there is where none is.
 
-    The changelog names the files that it needs in its compressed head, which only Spark reads. Files of another try of
+    The changelog names the files that it needs in its compressed head, which only Spark reads. Files of other tries of
     a batch are listed too, and do no harm: Spark takes what the head names.
     """
     known = [found for name in _names_in(folder, paths) if (found := _VERSION.fullmatch(name))]
@@ -336,7 +336,7 @@ def _since_known_zip(
         except ObjectMissingError:
             if found is sure:
                 raise
-            names.remove(found[0])  # of a try that was given up, and cleared away in part
+            names.remove(found[0])  # of a try that was abandoned, and cleared away in part
     return names
 
 
@@ -390,7 +390,7 @@ _STRUCT = '{"type":"struct"'
 
 
 def value_columns(body: bytes) -> tuple[str, ...] | None:
-    """The names of the columns of the value, in their order; None where the file does not tell.
+    """The names of the columns of the value, in their order; None if the file does not name them.
 
     Spark names the columns after its functions (``sum``, ``count``), and compares only their types at a start.
     """
@@ -423,7 +423,7 @@ KEPT_COMMITS = 2
 def files_of(
     checkpoint: Checkpoint, position: Position, *, with_state: bool = True, among: Container[str] | None = None
 ) -> list[str]:
-    """The keys of the files of a position, sorted, with the checksums that lie beside them.
+    """The keys of the files of a position, sorted, with the checksums that are next to them.
 
     Works while the query runs on: Spark never changes a listed file, and deletes it only when it is long superseded.
 

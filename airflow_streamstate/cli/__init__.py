@@ -1,1 +1,1 @@
-"""The ``streamstate`` command: the same verbs as the operators, for people and scripts."""
+"""The ``streamstate`` command: the same verbs as the operators, for users and scripts."""

@@ -84,8 +84,8 @@ def schema() -> dict[str, Any]:
 def diff(session: ShellSession, /, paths: tuple[Path, ...], **given: Any) -> int:
     """Show what `apply` with the same files would do: new, changed, unchanged, no longer declared.
 
-    Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status
-    1 if a stream could not be made as its file says.
+    Of a folder, the streams of the home that none of its files declares are shown, too. Changes nothing. Exit status 1
+    if a stream could not be made as declared.
     """
     from airflow_streamstate.declarations.diff import compare_all
     from airflow_streamstate.declarations.reader import are_folders, read_streams
@@ -136,10 +136,10 @@ def _cut(text: str) -> str:
 )
 @pass_session
 def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path | None, **given: Any) -> int:
-    """Make the streams of the home as their files say: deploy, upgrade, rescale, resume or stop each of them.
+    """Make the streams of the home as declared: deploy, upgrade, rescale, resume or stop each of them.
 
     Each change has its journal. The same command again continues what was interrupted, and changes nothing that is as
-    declared. A stream that is refused holds back no other, but those that depend on it. Ctrl-C begins nothing more and
+    declared. A stream that is refused holds back no other, but those that depend on it. Ctrl-C starts nothing more and
     waits for what is under way, a second one leaves. Exit status 1 if a stream is not as declared then, 4 if all of
     those were refused.
     """
@@ -211,7 +211,7 @@ def _print_applied(console: Console, found: Sequence[Applied]) -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @pass_session
 def export(session: ShellSession, /, stream_id: str, folder: Path) -> None:
-    """Write the file of STREAM into FOLDER: STREAM.yaml, with its pinned code in STREAM/ beside it.
+    """Write the file of STREAM into FOLDER: STREAM.yaml, and its pinned code in STREAM/.
 
     Applied again, it changes nothing. Values that are secrets in the home are left out, and named.
     """

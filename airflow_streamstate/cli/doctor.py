@@ -121,7 +121,7 @@ class Check:
 @term_options(LauncherChoice, heading="")
 @pass_session
 def doctor(session: ShellSession, /, master: str | None, **given: Any) -> int:
-    """Check this machine and the home, and say how to mend them.
+    """Check this machine and the home, and suggest fixes.
 
     Checks Java, pyspark, what transformWithState needs, spark-submit, and releases that are known to fail; for a home,
     whether it can be written with conditions, the packages of its streams, which of them are not restarted any more,
@@ -172,7 +172,7 @@ def _conf_folder() -> Path | None:
 
 
 def _stream_checks(home: Home) -> Iterator[Check]:
-    """The streams that watchers gave up, and the current deployments whose packages or jars are known to fail."""
+    """The streams that watchers abandoned, and the current deployments whose packages or jars are known to fail."""
     from airflow_streamstate.launch.submit_options import brought_names
     from airflow_streamstate.plan.record import recorded_plans
 

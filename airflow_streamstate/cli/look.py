@@ -46,7 +46,7 @@ def print_events(console: Console, rows: Sequence[Row]) -> None:
 
 
 def facts_of_event(row: Row) -> Iterator[tuple[str, str]]:
-    """The facts of an event in words, by name; ``row``: the JSON of the event."""
+    """The facts of an event as text, by name; ``row``: the JSON of the event."""
     for key, value in row.items():
         if key in _NO_FACTS or not value:
             continue
@@ -218,7 +218,7 @@ def _follow(session: ShellSession, reader: LogReader) -> None:
 @option("--since", metavar="DEPLOYMENT", help="Begin with this deployment.")
 @pass_session
 def audit(session: ShellSession, /, stream_id: str, since: str | None) -> int:
-    """Prove from the logs alone that every deployment of STREAM began exactly where its predecessor ended.
+    """Prove from the logs that each deployment of STREAM started exactly where its predecessor ended.
 
     By query and source partition, with consecutive batch ids. Names the offsets of each gap (input that no deployment
     read) and overlap (input that two deployments read), and each period in which nothing ran. Exit status 1 if the

@@ -36,7 +36,7 @@ def allow_request(session: ShellSession, request: DeployRequest) -> None:
 
 
 def allow_change(session: ShellSession, change: ChangeRequest) -> None:
-    """Allow what a change names; options beside those of the launcher that the stream has only where that is allowed.
+    """Allow what a change names; options other than those of the stream's launcher only if that is allowed.
 
     Raises InvalidRequestError where the list of this machine is malformed.
     """
@@ -82,7 +82,7 @@ def _launchers_after(session: ShellSession, change: ChangeRequest) -> tuple[Laun
         before = control.spec(str(control.need_register().value.deployment_id)).version.launcher
         after = launcher_after(before, asked)
     except StreamStateError:
-        return None  # the verb itself says what is wrong
+        return None  # the verb itself reports what is wrong
     if before is not None and after is not None and after.name == before.name:
         try:
             home.config.allowed.check_place(_place(session, before))
@@ -161,7 +161,7 @@ class AllowedFile:
         return cls(folder / "streamstate" / "allowed.json")
 
     def read(self, home_uri: str) -> Allowed:
-        """What is allowed for this home; nothing where there is no file.
+        """What is allowed for this home; nothing if there is no file.
 
         Raises:
             InvalidRequestError: the file cannot be read, is malformed, or others may write it.

@@ -406,7 +406,7 @@ def key_values(_context: click.Context, parameter: click.Parameter, values: tupl
     return found
 
 
-# The file of ``--offsets``: where each source of a query begins.
+# The file of ``--offsets``: where each source of a query starts.
 
 
 def read_offsets(content: object) -> dict[str, tuple[str, ...]]:
@@ -443,7 +443,7 @@ def read_offsets_file(option: str, path: str) -> dict[str, tuple[str, ...]]:
         raise click.UsageError(f"{option}: {path} holds no offsets ({error})") from None
 
 
-# The options of a verb, and the terms that they stand for, both made from the declaration of the terms.
+# The options of a verb, and the terms that they set, both made from the declaration of the terms.
 
 Terms = TypeVar("Terms")
 _BY_DEFAULT = ". By default "
@@ -467,7 +467,7 @@ def term_options(
         stays: what is not given stays as it is, so no option has a default; the help names that of a new stream.
         heading: of all of them in the help, in place of the declared ones.
         has_all: also for those that are otherwise values of the option of their part.
-        needs_required: click refuses a command without a term that is required; else the verb says what is missing.
+        needs_required: click refuses a command without a term that is required; else the verb reports what is missing.
     """
     several = terms_of(cls, verb)
     if not has_all:
@@ -594,7 +594,7 @@ def _sentences(one: Term, *, stays: bool) -> str:
 
 
 def _form_of(one: Term) -> str:
-    """How its value is written, where that does not go without saying."""
+    """How its value is written, if that is not obvious."""
     if one.declared.takes_commas:
         return " With commas or repeated."
     if _has_facts(one):

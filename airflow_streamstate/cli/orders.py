@@ -82,7 +82,7 @@ def drain(session: ShellSession, /, stream_id: str, ordering: Ordering, **given:
 
     The driver first tries the flush on a fork of the state, without a sink. If it would fail, or leave state that the
     next version could not take over, the drain is rejected, and STREAM runs on as before. So it is where it would leave
-    out a query that the script does not start. `cancel` withdraws a drain until its flush begins.
+    out a query that the script does not start. `cancel` withdraws a drain until its flush starts.
 
     The next `deploy` continues at the drained offsets with empty state. Windows are written early, so use a drain for
     upgrades that the state cannot survive; for all others, stop and deploy. A stopped or failed STREAM is started for
@@ -236,10 +236,10 @@ def cancel(
     expires_in_seconds: float | None,
     ordering: Ordering,
 ) -> int:
-    """Give up the upgrade or rollback of STREAM that is under way; without one, withdraw its drain.
+    """Abandon the upgrade or rollback of STREAM that is under way; without one, withdraw its drain.
 
-    An upgrade can be given up at any time: before the old version was told to stop, nothing has happened. A drain can
-    be withdrawn until its flush begins. --deployment, --expires-in and --request-id are about a drain.
+    An upgrade can be abandoned at any time: before the old version's stop, nothing has happened. A drain can be
+    withdrawn until its flush starts. --deployment, --expires-in and --request-id are about a drain.
     """
     controller = session.controller()
     view = controller.upgrades.under_way(stream_id)

@@ -1,4 +1,4 @@
-"""Output for people: every function prints one JSON result as lines or a table."""
+"""Human-readable output: every function prints one JSON result as lines or a table."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def labels_of(row: Row) -> list[str]:
 
 
 def retention_words(row: Row | None) -> str:
-    """A retention in one line; "" for none."""
+    """A retention in one line; "" if not set."""
     return "" if row is None else RetentionPolicy(row["keep"], row["older_than_seconds"], row["at_mirrors"]).words
 
 
@@ -550,7 +550,7 @@ def _has_news(key: str, query: Row) -> bool:
 
 
 def plain_table(*columns: str) -> Table:
-    """A table without lines; a column whose name begins with ``>`` is flush right."""
+    """A table without lines; a column whose name starts with ``>`` is flush right."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))

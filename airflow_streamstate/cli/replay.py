@@ -147,7 +147,7 @@ def replaying(console: Console, view: ReplayView) -> None:
 
 
 def watched_by(session: ShellSession, *, shows_progress: bool = True) -> Watched:
-    """Waits for replays, with their progress on stderr if that is to be shown."""
+    """Waits for replays, with their progress on stderr if ``shows_progress``."""
 
     @contextmanager
     def watched(view: ReplayView) -> Iterator[Report]:
@@ -238,7 +238,7 @@ def _told(answer: Answer, found: ReplayReport, which: str = "") -> None:
 
 
 def _state(answer: Answer, found: ReplayReport) -> None:
-    """What the state after the last batch is in the new version, beside that in the recorded one."""
+    """What the state after the last batch is in the new version, compared with that in the recorded one."""
     from airflow_streamstate.plan.replay_report import STATE_TITLES, state_rows, state_samples
 
     rows = state_rows(found)
@@ -328,8 +328,8 @@ def replay(
 
     The batch that failed, on this machine: by default the newest one. Each batch has the bounds and the watermark that
     the log has of it. The script runs once in its own driver, with STREAMSTATE_REHEARSAL=1 and STREAMSTATE_REPLAY=1 in
-    its environment; its sinks are not written, and a foreachBatch is called only by --call-foreach-batch. The
-    stream may run meanwhile.
+    its environment; its sinks are not written, and a foreachBatch is called only by --call-foreach-batch. The stream
+    may keep running.
 
     With --app the recorded script runs first, into FOLDER/old, then the new one over the same batches, into FOLDER/new,
     with the same --conf, --env, --packages, --jars, --master and --working-folder.

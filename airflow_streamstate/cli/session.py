@@ -72,8 +72,8 @@ class ShellSession:
         is_verbose: errors, and answers about trouble, have all of their lines.
         work_dir: where drivers' code and logs are on this machine; None for the home's own choice.
         verb, stream_id: "" until they are parsed.
-        options: how to reach the stores of the home; None for what the environment says.
-        allowed_file: what persons have allowed on this machine; None for none.
+        options: how to reach the stores of the home; None for those of the environment.
+        allowed_file: what persons have allowed on this machine; None if not set.
         named: what this command names, and so allows.
         open_controller: opens the client of a home for a requester; None for this machine's own.
         keys: gives the keys that sign what only controllers write; raises InvalidRequestError.
@@ -160,7 +160,7 @@ class ShellSession:
                 self.note(f"{what}; only for this command: {error.message}")
 
     def note(self, line: str) -> None:
-        """Say a line on stderr, with --json, too."""
+        """Print a line on stderr, with --json, too."""
         click.echo(printable(line), err=True)
 
     def controller(self) -> Controller:
@@ -189,7 +189,7 @@ class ShellSession:
             _print(human, stderr=True)
 
     def call(self, line: str) -> None:
-        """With --json, which shows no progress: say on stderr what a person has to know while the command waits."""
+        """With --json, which shows no progress: print on stderr what a person has to know while the command waits."""
         if self.as_json:
             click.echo(printable(line), err=True)
 
@@ -403,7 +403,7 @@ class AnswerPart:
 
 
 class Answer:
-    """Collects what a verb has to say; what is printed first is the fact.
+    """Collects what a verb has to report; the fact is printed first.
 
     Args:
         name, is_main: of the parts that are printed on it (``Part``).
@@ -439,7 +439,7 @@ class Answer:
         """Print the answer.
 
         Args:
-            next_step: "" where there is nothing to do.
+            next_step: "" if there is nothing to do.
             is_short: print at most ``MOST_LINES`` lines; the last one names what was left out.
             cut: what else was left out, for the same line.
         """

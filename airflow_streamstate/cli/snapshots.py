@@ -152,7 +152,7 @@ def prune(session: ShellSession, /, stream_id: str, dry_run: bool, **given: Any)
     none, the newest 10 stay.
 
     Pinned and leased snapshots, the last known good one, and each that a start, a rollback or an undo may need are
-    always kept. Age counts from the last use. Pruning may run at any time, beside any other command.
+    always kept. Age counts from the last use. Pruning may run at any time, with any other command.
     """
     values = values_given(RetentionPolicy, given)
     at_mirrors = values.pop("at_mirrors", None)  # without the other two also by the stream's own policy

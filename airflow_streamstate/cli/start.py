@@ -161,7 +161,7 @@ def deploy(
     drain. The script, --py-files and --files are pinned: every later start of this deployment runs these bytes. The
     words after -- are the script's arguments.
 
-    In --conf, --env and arguments env://NAME stands for a secret of this shell's environment, looked up at each launch.
+    In --conf, --env and arguments env://NAME means a secret of this shell's environment, looked up at each launch.
     """
     from airflow_streamstate.declarations.reader import need_stream
 
@@ -214,7 +214,7 @@ def resume(session: ShellSession, /, stream_id: str, max_lag: int | None, orderi
 def _declared_request(
     session: ShellSession, stream_id: str, declared: DeclaredStream, ordering: Ordering
 ) -> DeployRequest:
-    """The request of a stream's file; beside it only the order, the wait and consents may be given."""
+    """The request of a stream's file; with it only the order, the wait and consents may be given."""
     from airflow_streamstate.declarations.reader import deploy_request as declared_request
 
     context = click.get_current_context()
@@ -224,7 +224,7 @@ def _declared_request(
         if name in ("stream_id", "spec_path", "root", "max_lag") or not is_given(name):
             continue
         if name == "start" and context.params[name] == "fresh":
-            consents[name] = "fresh"  # a file that says it would begin again at each later deploy
+            consents[name] = "fresh"  # a file with it would start again at each later deploy
         elif heading == "Consent":
             consents[name] = context.params[name]
         else:
@@ -345,7 +345,7 @@ def adopt(
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP act as Ctrl-C, so that the barrier is taken back first (Law 12).
+    """SIGTERM and SIGHUP act as Ctrl-C, so that the barrier is withdrawn first (Law 12).
 
     Only the first signal counts: an init system sends SIGHUP right after SIGTERM.
     """

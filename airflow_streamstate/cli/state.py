@@ -164,7 +164,7 @@ def inspect(session: ShellSession, /, stream_id: str, key_text: str | None, limi
     """Show the state of STREAM in a snapshot.
 
     Operators, partitions, rows, bytes, skew, variables with their kinds, timers with the next one to fire. A Spark
-    driver on this machine reads a fork of the snapshot; the stream may run meanwhile.
+    driver on this machine reads a fork of the snapshot; the stream may keep running.
 
     Exit status 1 if some of it could not be read.
     """

@@ -93,7 +93,7 @@ def phases(one: Downtime) -> Table:
 
 
 def steps_of(one: Downtime) -> list[tuple[str, float, float, str]]:
-    """Phase, begin, end, clock; in seconds from the last commit.
+    """Phase, start, end, clock; in seconds from the last commit.
 
     In order of time, since a drain's barrier is before the last commit; the clocks of two machines may differ.
     """
@@ -143,7 +143,7 @@ def interrupted(console: Console, view: UpgradeView) -> None:
 
 
 def ended(console: Console, view: UpgradeView, cancels: AfterStop | None = None, *, verbose: bool = False) -> None:
-    """Printed at the end, a short answer where there is a next step, unless ``verbose``.
+    """Printed at the end, a short answer if there is a next step, unless ``verbose``.
 
     ``cancels`` is the end that the caller has asked for by a cancellation, else None.
     """
@@ -209,7 +209,7 @@ def _upgrade_facts(view: UpgradeView) -> Iterator[tuple[str, object]]:
 
 
 def _batches(view: UpgradeView) -> Iterator[str]:
-    """The batches that the given-up version committed, and those that it only began."""
+    """The batches that the given-up version committed, and those that it only started."""
     bad, begun_ids = view.state.bad_batches, view.state.begun_batches
     for name in dict.fromkeys((*bad, *begun_ids)):
         parts = []
@@ -227,7 +227,7 @@ def _undone(view: UpgradeView) -> str:
 
 
 def _again(view: UpgradeView) -> str:
-    """Which deployment runs a begun batch again, over the same bounds; after an undo none does."""
+    """Which deployment runs a started batch again, over the same bounds; after an undo none does."""
     if view.state.way == "undo":
         return _undone(view)
     is_done = view.is_back
@@ -254,7 +254,7 @@ OVER = "it is over; at the timeout it stays under way, and `continue` continues 
 
 
 class UpgradeVerb(OrderVerb):
-    """A verb that begins an upgrade or a rollback. This process takes the steps, so it always waits."""
+    """A verb that starts an upgrade or a rollback. This process takes the steps, so it always waits."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(
@@ -277,9 +277,9 @@ def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
     """Upgrade STREAM: rehearse, stop or drain, start, wait until healthy; back to the old version if that fails.
 
     Omitted options stay as they are. The new version is rehearsed on a fork of the real state while the old one runs;
-    if it cannot work, nothing is stopped (exit status 4). A version that fails or makes no progress is given up, and
+    if it cannot work, nothing is stopped (exit status 4). A version that fails or makes no progress is abandoned, and
     the old one continues without a lost or doubled row (exit status 1). A version that is only slower is kept, with a
-    warning, unless --roll-back-if-slower says otherwise.
+    warning, unless --roll-back-if-slower applies.
 
     Every step is recorded: after a crash, `continue` continues it from any machine.
     """
@@ -297,7 +297,7 @@ def upgrade(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
 def _begin_with_policy(
     controller: Controller, request: UpgradeRequest, restarts: Mapping[str, Any], request_id: str | None
 ) -> UpgradeView:
-    """Begin an upgrade; then, where it is not refused, change the restart policy."""
+    """Start an upgrade; then, if it is not refused, change the restart policy."""
     view = controller.upgrades.begin(request, request_id)
     if restarts:
         controller.details.change_restart_policy(request.stream_id, restarts)
@@ -314,9 +314,8 @@ def _begin_with_policy(
 def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Ordering, **given: Any) -> int:
     """Upgrade STREAM to what it runs now, with its state in another number of partitions.
 
-    The state is written anew on a fork, compared row by row and rehearsed with real rows while the stream runs; then
-    the stream is stopped, and its state written anew once more, as it is by then. `rollback` brings the old number
-    back.
+    The state is rewritten on a fork, compared row by row and rehearsed with real rows while the stream runs; then the
+    stream is stopped, and its state rewritten once more, as it is by then. `rollback` brings the old number back.
     """
     from airflow_streamstate.controller.request.requests import change_request
     from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
@@ -378,7 +377,7 @@ def rollback(session: ShellSession, /, stream_id: str, if_busy: str, ordering: O
 
 
 def _calling(session: ShellSession, view: UpgradeView, on_progress: Report) -> Report:
-    """As ``on_progress``; also says once that a person has to approve."""
+    """As ``on_progress``; also reports once that a person has to approve."""
     from airflow_streamstate.controller.upgrade.upgrade_views import WAITS_FOR_A_PERSON
 
     is_called = False
@@ -403,7 +402,7 @@ def _begin_and_run(
     if_busy: str,
     ordering: Ordering,
 ) -> int:
-    """Begin at once or when the stream is free, and run to the end; both within the timeout."""
+    """Start at once or when the stream is free, and run to the end; both within the timeout."""
     timeout_seconds = ordering.timeout_seconds or WAIT_SECONDS
     if if_busy == "refuse":
         return run_to_end(session, controller.upgrades, begin(ordering.request_id), timeout_seconds)
@@ -421,7 +420,7 @@ def run_to_end(
     timeout_seconds: float,
     cancels: AfterStop | None = None,
 ) -> int:
-    """Take the steps of an upgrade until it is over, print its end, and return the exit status.
+    """Take the steps of an upgrade until it has ended, print its end, and return the exit status.
 
     At the timeout it stays under way. ``cancels`` is the end that a cancellation has asked for, else None.
     """
@@ -562,7 +561,7 @@ def _differences(answer: Answer, name: str, query: QueryReport) -> None:
 
 
 def rewritten_words(table: RewrittenTable) -> str:
-    """What became of a table of state that was written anew."""
+    """What became of a table of state that was rewritten."""
     rows = "" if table.rows is None else f"{table.rows:,} rows"
     where = f"state {table.table}: {rows} in {_count(table.partitions, 'partition')}".replace("  ", " ")
     if table.is_migrated and table.dropped is not None and table.changed is not None:
@@ -592,7 +591,7 @@ def plan(
     ordering: Ordering,
     **change: Any,
 ) -> int:
-    """Say whether a change of STREAM fits, before anything is stopped.
+    """Check if a change of STREAM fits, before anything is stopped.
 
     Omitted options stay as in the current deployment. The new script runs once in its own driver: each query is
     compared with the running one, and tried on a fork of its state: with an empty batch, and with the rows of the last

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 WEBHOOK_VARIABLE = "STREAMSTATE_WEBHOOK"
 AUDIENCE, UNHEARD = "watch", "metrics"
-"""The audiences of a watch that tells alerts, and of one that only serves metrics."""
+"""The audiences of a watch that reports alerts, and of one that only serves metrics."""
 WEBHOOK_SECONDS_AT_THE_END = 15.0
 _NOT_WELL = frozenset({"failed", "gave_up", "lost", "silent", "alert", "degraded"})
 
@@ -51,7 +51,7 @@ class WatchEnd:
 
     @contextmanager
     def on_signals(self) -> Iterator[WatchEnd]:
-        """Within this, SIGINT and SIGTERM only ask: an act that has begun is finished."""
+        """Within this, SIGINT and SIGTERM only ask: an act that has started is finished."""
         before = {number: signal.signal(number, self.ask) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield self
@@ -87,14 +87,14 @@ class WatchEnd:
 )
 @pass_session
 def watch(session: ShellSession, /, once: bool, **asked: Any) -> int:
-    """Watch every stream of the home, restart those that fail, and prune them, as their policies say.
+    """Watch every stream of the home, restart those that fail, and prune them, by their policies.
 
     Prints one line for each stream, and one for each change; with --json each line is one JSON object. Any number of
     these processes may watch one home. It restarts drivers of this machine, and those elsewhere whose cluster it
     reaches; they outlive it. Ends with status 0 on Ctrl-C and SIGTERM; with --once with status 1 if a stream is not
     well.
 
-    An alert is told once by all processes that watch a home with --alerts or --webhook, and once when it is resolved.
+    An alert is sent once by all processes that watch a home with --alerts or --webhook, and once when it is resolved.
     """
 
     def say(line: Line) -> None:
@@ -128,8 +128,7 @@ def _alerting(
     metrics_port: int | None,
     metrics_host: str,
 ) -> Iterator[Callable[[], bool]]:
-    """Within this, alerts are told and metrics served, where that was asked for; gives what looks once for them, and
-    says whether an alert stands.
+    """Within this, alerts are sent and metrics served, as asked for; yields one check, which returns if any is raised.
 
     Raises:
         InvalidRequestError: the webhook is no URL, or nothing can listen for Prometheus.
@@ -224,7 +223,7 @@ def policy(session: ShellSession, /, stream_id: str, **given: Any) -> None:
 def alerts(
     session: ShellSession, /, stream_id: str, values: dict[str, str], off: tuple[str, ...], on: tuple[str, ...]
 ) -> None:
-    """Show when people are told of STREAM, or change it.
+    """Show the alert rules of STREAM, or change them.
 
     Without options it only shows the rules. What is not given stays as it is. `streamstate watch --alerts` and
     Airflow's StreamNotifier evaluate them.

@@ -2,7 +2,7 @@
 
 The log is keyed on the batch id alone: an id up to its newest is skipped, from any query. It has no gap: every tenth
 batch merges the entries before it, and a missing one ends the query (``BATCH_METADATA_NOT_FOUND``). So before a query
-with higher ids begins to write to a folder, it gets the missing entries, as Spark writes them for empty batches.
+with higher ids starts to write to a folder, it gets the missing entries, as Spark writes them for empty batches.
 
 An undo removes entries from the newest down, so that at each moment the rest is a log as Spark wrote it. Then it moves
 the data files of those batches into ``_undone`` below the folder, where no reader looks.
@@ -143,7 +143,7 @@ class OpenFolder(UnaskedSource):
     def _times(self, index: Any, paths: Sequence[str]) -> Mapping[str, int]:
         statuses = index.allFiles()
         times = [int(found) for found in _MODIFIED.findall(str(statuses.mkString("\n")))]
-        if len(times) != len(paths):  # a file name contains what Hadoop prints beside it
+        if len(times) != len(paths):  # a file name contains what Hadoop prints next to it
             times = [int(statuses.apply(number).getModificationTime()) for number in range(statuses.size())]
         return dict(zip(paths, times, strict=True))
 
@@ -167,7 +167,7 @@ _DEFAULT_AGE = "7d"
 
 
 def max_age_ms(options: Mapping[str, str]) -> float | None:
-    """The age above which Spark never reads a file; None for none, and for one that is not understood."""
+    """The age above which Spark never reads a file; None without a limit, and for one that is not understood."""
     is_limited = any(options.get(name) for name in ("maxfilespertrigger", "maxbytespertrigger"))
     if _is_true(options.get("latestfirst", "")) and is_limited:
         return None
@@ -177,7 +177,7 @@ def max_age_ms(options: Mapping[str, str]) -> float | None:
 
 
 def is_by_name(options: Mapping[str, str]) -> bool:
-    """Whether Spark tells files by their names alone, whatever their folder."""
+    """Whether Spark recognises files by their names alone, whatever their folder."""
     return _is_true(options.get("filenameonly", ""))
 
 
@@ -316,9 +316,9 @@ def missing_entries(
     """Names and bodies of the entries between the newest one and the next batch, in the order to write them.
 
     Args:
-        newest: the newest entry; -1 for none.
+        newest: the newest entry; -1 without one.
         next_batch_id: the batch that will be written next.
-        interval: every so many batches the entries are merged.
+        interval: the number of batches after which the entries are merged.
         lines: what a merged entry has to repeat.
     """
     last = next_batch_id - 1

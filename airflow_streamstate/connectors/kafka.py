@@ -60,7 +60,7 @@ class KafkaAdmin:
 
     Args:
         jvm: as py4j shows it.
-        options: of a source, names in lower case; those that begin with ``kafka.`` are the client's.
+        options: of a source, names in lower case; those that start with ``kafka.`` are the client's.
     """
 
     def __init__(self, jvm: Any, options: Mapping[str, str]) -> None:
@@ -69,7 +69,7 @@ class KafkaAdmin:
         self._client: Any = None
 
     def cluster_id(self) -> str:
-        """The cluster's own id; "" for none."""
+        """The cluster's own id; "" if not set."""
         return str(self._answer(self._connected().describeCluster().clusterId()) or "")
 
     def topic_names(self) -> list[str]:
@@ -96,9 +96,9 @@ class KafkaAdmin:
         return found
 
     def offsets(self, parts: Sequence[Partition], which: Literal["earliest", "latest"] | int) -> dict[Partition, int]:
-        """The first offset of each of these partitions, or the one after its last, or the first one of a record of this
-        time
-        (milliseconds since 1970) or later: -1 for none.
+        """By partition its first offset, the one after its last, or that of the first record of this time or later.
+
+        The time is in milliseconds since 1970; -1 if there is no such record.
         """
         if not parts:
             return {}
@@ -202,7 +202,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
 class KafkaSource:
     """Spark's ``kafka`` source. Its identity is what it subscribes to, not the servers' addresses, which may change.
 
-    Ids (``marks``) tell whether it is the same cluster and topic, and not others of the name.
+    Ids (``marks``) show whether it is the same cluster and topic, and not others of the name.
     """
 
     name = "kafka"
@@ -382,7 +382,7 @@ def format_offset(offsets: Mapping[Partition, int]) -> str:
 
 
 def _differ(kept: str, found: str) -> bool:
-    """Whether two ids are of two things; a missing id tells nothing."""
+    """Whether two ids are of two things; a missing id proves nothing."""
     return kept not in ("", NO_TOPIC_ID) and found != "" and kept != found
 
 

@@ -19,19 +19,19 @@ def describe(moves: Sequence[SourceMove]) -> tuple[str, ...]:
 
 
 def passes_over(moves: Sequence[SourceMove]) -> bool:
-    """Whether input may be left unread; True where that is unknown."""
+    """Whether input may be left unread; True if that is unknown."""
     return any(move.passed_over != 0 and move.from_offset != move.to_offset for move in moves)
 
 
 def reads_again(moves: Sequence[SourceMove]) -> bool:
-    """Whether input may be read a second time; True where that is unknown."""
+    """Whether input may be read a second time; True if that is unknown."""
     return any(move.read_again != 0 and move.from_offset != move.to_offset for move in moves)
 
 
 def consent_missing(
     query_name: str, moves: Sequence[SourceMove], accept_lost: Collection[str], accept_repeated: Collection[str]
 ) -> str:
-    """The options that would have to name the query; "" for none."""
+    """The options that would have to name the query; "" if no consent is missing."""
     options = []
     if passes_over(moves) and query_name not in accept_lost:
         options.append(f"--accept-lost-input {query_name}")

@@ -1,6 +1,6 @@
-"""Partitioned sources of ``airflow_streamstate.sources``: what a source of this process's script says of itself.
+"""Partitioned sources of ``airflow_streamstate.sources``: what a source of this process's script reports of itself.
 
-Its offsets say what they cover; identity, lag and what is lost are asked of the source's own class, which the script
+Its offsets show what they cover; identity, lag and what is lost are asked of the source's own class, which the script
 has registered in this process.
 """
 

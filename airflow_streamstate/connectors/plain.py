@@ -21,7 +21,7 @@ from airflow_streamstate.protocol.events import RepeatMeans
 
 
 class _PlainSink:
-    """Cannot say which batches it holds. Implements ``SinkConnector``."""
+    """Does not know which batches it has. Implements ``SinkConnector``."""
 
     name = ""
     formats: frozenset[str] = frozenset()
@@ -112,7 +112,7 @@ class RateSource:
     def identify(self, source: Source) -> str | None:
         if source.format not in ("rate", "rate-micro-batch"):
             return None
-        # An offset is a number of seconds or rows: at another rate it stands for other values.
+        # An offset is a number of seconds or rows: at another rate it means other values.
         shape = [f"{name}={source.options[name]}" for name in _SHAPING if name in source.options]
         return " ".join((source.format, *shape))
 
@@ -161,7 +161,7 @@ def _rate_count(offset: str) -> int:
 #
 # Each start reconnects and counts from -1. Started from an earlier offset, Spark commits -1 over that position and
 # fails ("Offsets committed out of order"). Started from -1 it waits for ever: it connects with its first batch, which
-# needs news. So it begins without an offset.
+# needs news. So it starts without an offset.
 
 SENDS_ONCE = "a socket sends each row once, and counts its rows from each connection on"
 

@@ -1,4 +1,4 @@
-"""Finds connectors by entry points, and asks them what lies between two positions, and what cannot be read again."""
+"""Finds connectors by entry points, and asks them what is between two positions, and what cannot be read again."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-# How much input lies between two positions, source by source: from the offsets, or Spark's log of files.
+# How much input is between two positions, source by source: from the offsets, or Spark's log of files.
 #
 # No source is asked, so it works for a query that does not run, wherever its checkpoint can be read.
 
@@ -122,7 +122,7 @@ def between(connector: SourceConnector | None, book: tuple[Store, str], first: s
     try:
         if isinstance(connector, MeasuringConnector):
             if first != second and NO_OFFSET in (first, second):
-                return None  # its options say where a source without an offset begins
+                return None  # its options define where a source without an offset starts
             return connector.between(first, second)
         ends = [-1 if offset == NO_OFFSET else parse_file_source_offset(offset) for offset in (first, second)]
         if connector is None or connector.name != FILE or None in ends:
@@ -145,9 +145,9 @@ def moves_between(
     Args:
         checkpoint: with Spark's logs of files.
         identities: what each source is, in the order of the offsets; shorter where unknown.
-        names: given by the script; empty for none.
+        names: given by the script; empty if not set.
         stood_at: where each source stood.
-        begins_at: where it begins.
+        begins_at: where it starts.
     """
     connectors = {connector.name: connector for connector in known_sources().connectors}
     found = []

@@ -18,7 +18,7 @@ Skips = Literal["batch_id", "query_id_and_batch_id", "nothing", "unknown"]
 
 @dataclass(frozen=True)
 class Sink:
-    """What a query writes to, as its writer says.
+    """What a query writes to, as its writer describes it.
 
     Attributes:
         format: lower case, e.g. ``parquet``, ``delta``, ``foreachbatch``; of a table: its provider.
@@ -38,7 +38,7 @@ class Sink:
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """Where it is, human-readable."""
         return self.table or self.path or self.options.get("topic") or self.format
 
 
@@ -101,7 +101,7 @@ class SinkConnector(Protocol):
     Attributes:
         name: of the kind, e.g. ``delta``.
         skips: by what it recognises a batch that it was given before.
-        undo: how a bad version's output is removed from it, in words.
+        undo: how a bad version's output is removed from it, as text.
     """
 
     name: str
@@ -121,15 +121,12 @@ class SinkConnector(Protocol):
         """
 
     def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
-        """Prepare a sink whose next batch has this id; may be repeated. Returns what was done, in words."""
+        """Prepare a sink whose next batch has this id; may be repeated. Returns what was done, as text."""
 
 
 @runtime_checkable
 class RepeatedSink(Protocol):
-    """Also implemented by a ``SinkConnector`` whose ``skips`` does not say what becomes of a repeated batch, because
-    that
-    depends on the location or on a setting.
-    """
+    """Also implemented by a ``SinkConnector`` whose location or settings decide what becomes of a repeated batch."""
 
     def repeats(self, sink: Sink, conf: Mapping[str, str]) -> RepeatMeans:
         """What this sink makes of a batch that it was given before, without asking it.
@@ -186,11 +183,11 @@ NOTHING_STAYS = -1
 
 @dataclass(frozen=True)
 class UndoOrder:
-    """What a sink is to be undone to.
+    """What a sink must be undone to.
 
     Attributes:
         undo_id: the same at every try; letters, digits and dashes.
-        to_batch_id: the last batch that stays; ``NOTHING_STAYS`` for none.
+        to_batch_id: the last batch that stays; ``NOTHING_STAYS`` if no batch stays.
         query_ids: every id under which the query wrote to this sink; batches of other queries are never undone.
         last_batch_id: the last batch that was ever planned for it; None where unknown.
     """
@@ -223,8 +220,8 @@ class UndoingSink(SinkConnector, Protocol):
     """A sink connector that can remove batches.
 
     Attributes:
-        undo_needs_query_id: the sink remembers removed batches of a query, so that the query has to go on under another
-            id.
+        undo_needs_query_id: the sink remembers removed batches of a query, so that the query has to continue under
+            another id.
     """
 
     undo_needs_query_id: bool
@@ -233,15 +230,15 @@ class UndoingSink(SinkConnector, Protocol):
         """What there is to undo. Changes nothing.
 
         Raises:
-            InvalidRequestError: it cannot be exact: the sink's history does not reach back to the batch, or has changes
-                of another writer since.
+            InvalidRequestError: it cannot be exact: the sink's history does not reach back to the batch, or another
+                writer has changed it since.
         """
 
     def undo_batches(self, sink: Sink, request: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
         """Remove them. After an interruption, ``find_undo`` and this call complete it (Law 2).
 
         Raises:
-            ConflictError: another writer wrote to the sink meanwhile.
+            ConflictError: another writer wrote to the sink in the meantime.
         """
 
 
@@ -267,7 +264,7 @@ def means_of(connector: SinkConnector | None) -> UndoMeans:
 
 
 def path_to_undo(sink: Sink, request: UndoOrder) -> str | None:
-    """The path of a sink of files; None for a table that does not exist, where there is nothing to undo.
+    """The path of a sink of files; None for a table that does not exist: there is nothing to undo.
 
     Raises:
         InvalidRequestError: the path is unknown.
@@ -320,8 +317,7 @@ class WarmingSink(SinkConnector, Protocol):
         Args:
             sink: it may not exist yet.
             row: a ``DataFrame`` of one row that has the columns of the query, and null in each.
-            scratch_uri: an empty folder of its own, which Hadoop reaches and which is removed later. It may hold what
-                an
+            scratch_uri: a separate folder, which Hadoop reaches and which is removed later: empty, or with what an
                 earlier call left.
         """
 
@@ -336,5 +332,5 @@ def write_beside(sink: Sink, row: Any, scratch_uri: str) -> None:
 
 
 def options_to_write(sink: Sink) -> dict[str, str]:
-    """The options of a sink that say how its rows are written, and not where."""
+    """The options of a sink that define how its rows are written, and not where."""
     return {name: value for name, value in sink.options.items() if name not in _OF_THE_SINK}

@@ -35,7 +35,7 @@ class Source:
         format: Spark's short name of it, in lower case: ``kafka``, ``parquet``, ``rate``, ….
         options: as the script gave them, names in lower case. They may hold credentials, which a connector passes only
             to the system that it asks.
-        table: the name of the table; "" for none.
+        table: the name of the table; "" if not set.
     """
 
     format: str
@@ -65,7 +65,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Untold:
-    """Why a source cannot tell, a lower-case clause: ``it makes up rows as time passes``."""
+    """Why a source reports no lag, a lower-case clause: ``it makes up rows as time passes``."""
 
     reason: str
 
@@ -77,7 +77,7 @@ class LostInput:
     Attributes:
         part: where, e.g. ``flights[3]`` for a partition of a topic.
         rows: how many; None where unknown.
-        detail: the evidence, e.g. which marks were kept and which were found; "" for none.
+        detail: the evidence, e.g. which marks were kept and which were found; "" if not set.
     """
 
     part: str
@@ -121,13 +121,13 @@ class OpenSource(Protocol):
     """A source that can be asked, until it is closed. Each call has a bounded time, and may raise anything."""
 
     def marks(self) -> Mapping[str, str]:
-        """Ids that tell this source from another of the same name; kept with its offsets.
+        """Ids that distinguish this source from another of the same name; kept with its offsets.
 
         The one under ``SYSTEM`` is of the system itself, never its address.
         """
 
     def lag(self, offset: str) -> Lag | Untold | None:
-        """How far this offset is behind what the source has now; None where that and the reason are unknown."""
+        """How far this offset is behind what the source has now; None if that and the reason are unknown."""
 
     def preflight(self, offset: str, marks: Mapping[str, str]) -> Preflight:
         """What of the input after this offset is lost.
@@ -142,7 +142,7 @@ class OpenSource(Protocol):
 
 
 class UnaskedSource:
-    """An ``OpenSource`` that tells no lag, for ``reason``, and no loss: for connectors without a system to ask."""
+    """An ``OpenSource`` that reports no lag, for ``reason``, and no loss: for connectors without a system to ask."""
 
     def __init__(self, reason: str = "this kind of source is not asked what it has") -> None:
         self._reason = reason
@@ -169,7 +169,7 @@ class SourceConnector(Protocol):
         """A word: ``kafka``."""
 
     def identify(self, source: Source) -> str | None:
-        """What the source reads, in words that stay equal while offsets mean the same; None: not of this kind.
+        """What the source reads, as text that stays equal while offsets mean the same; None: not of this kind.
 
         Never a credential, an address, or anything that changes at every start.
         """
@@ -211,12 +211,12 @@ class NarrowingConnector(Protocol):
     """Also implemented by the connector of a source that may read a part of what it read before."""
 
     def narrow(self, source: Source, offset: str) -> Narrowed | None:
-        """The part of an offset that this source reads on from; None where that is all of it, or nothing."""
+        """The part of an offset that this source reads on from; None if that is all of it, or nothing."""
 
 
 @runtime_checkable
 class MeasuringConnector(Protocol):
-    """Also implemented by a connector whose offsets say how much lies between two of them."""
+    """Also implemented by a connector whose offsets show how much is between two of them."""
 
     def between(self, first: str, second: str) -> Lag | None:
         """How much the second offset covers that the first does not, without asking the source; 0 where it is nowhere
@@ -257,8 +257,9 @@ class PassingOverConnector(Protocol):
     """Also implemented by the connector of a source that has an option to pass over lost input."""
 
     def passes_over_lost(self, source: Source) -> bool:
-        """Whether the options of this source say so. A resume then goes on although input is lost; ``remarks`` says
-        it.
+        """Whether the options of this source let it pass over lost input.
+
+        A resume then continues although input is lost; ``remarks`` reports it.
         """
 
 
@@ -298,7 +299,7 @@ class GroupedSource(Protocol):
 class ListedSource(Protocol):
     """Also implemented by an open source of files, which Spark logs below ``sources/``.
 
-    Its offsets count listings, so that log says what they cover. Paths are spelled as there.
+    Its offsets count listings, so that log shows what they cover. Paths are spelled as there.
     """
 
     def paths(self) -> frozenset[str]:
@@ -317,5 +318,5 @@ class AgingSource(Protocol):
 
         Args:
             taken: the paths of those that it has read.
-            newest_taken_ms: the latest time of modification among them; 0 for none.
+            newest_taken_ms: the latest time of modification among them; 0 without any.
         """

@@ -47,7 +47,7 @@ QUERY_ID = "spark.sql.streaming.queryId"
 EPOCH_ID = "spark.sql.streaming.epochId"
 WAP_ENABLED, WAP_BRANCH, WAP_ID = "write.wap.enabled", "spark.wap.branch", "spark.wap.id"
 LOOKS = 50
-"""So many snapshots are read one by one; older ones all at once."""
+"""This many snapshots are read one by one; older ones all at once."""
 _BRANCH_PART = "branch_"
 _SAME_ROWS = "replace"
 """The operation of a snapshot with the rows of the one before it in other files."""
@@ -152,7 +152,7 @@ def _branch_of(sink: Sink) -> str | None:
 
 
 def _newest_below(head: Any, table: Any, query_id: str, jvm: Any) -> int | None:
-    """The newest batch of the query in the history that ends here; None for none."""
+    """The newest batch of the query in the history that ends here; None without one."""
     snapshot = head
     for _ in range(LOOKS):
         epoch = _epoch(snapshot.summary(), query_id)
@@ -215,7 +215,7 @@ def _tables_by_path(session: Any) -> Any:
 # Delta Lake's sink: each commit of a batch notes the query id and the batch id (``SetTransaction``).
 #
 # Delta skips an id up to the newest that is noted for a query, and ``RESTORE`` does not remove the note, so a query
-# goes on under a new id after an undo.
+# continues under a new id after an undo.
 #
 # An undo is ``RESTORE`` to the version that committed the batch. By the log, from the newest version down, each one is
 # of the query, or changes no row, or is another writer's, whose rows ``RESTORE`` would drop.
@@ -283,7 +283,7 @@ class _Commit:
 
     Attributes:
         batches: query id -> batch id.
-        restored: the version that it went back to; None for none.
+        restored: the version that it went back to; None if it did not.
         changes: it may change rows, columns or the rules of the table.
         operation: as Delta calls it.
     """
@@ -417,7 +417,7 @@ class TableSource:
         if one == other:
             return "same"
         if not all(name in offset for name in (_VERSION, "index") for offset in (one, other)):
-            return "apart"  # an Iceberg snapshot's id says nothing about its age
+            return "apart"  # an Iceberg snapshot's id shows nothing about its age
         at, other_at = ((offset[_VERSION], offset["index"]) for offset in (one, other))
         return "ahead" if at > other_at else "behind" if at < other_at else "same"
 

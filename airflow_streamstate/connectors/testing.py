@@ -45,7 +45,7 @@ class SinkPlace:
     """A sink whose content the caller knows.
 
     Attributes:
-        query_id: of the query that wrote to it; "" for none.
+        query_id: of the query that wrote to it; "" if no query did.
         newest: its newest batch, if that query wrote every batch up to it; None for an unwritten sink.
     """
 
@@ -203,7 +203,7 @@ def check_open_source(opened: OpenSource, start: str, end: str, rows_between: in
     Args:
         start: an offset before its input.
         end: the offset after its input.
-        rows_between: how many rows (or files) are between the two; None where the connector cannot tell.
+        rows_between: how many rows (or files) are between the two; None where the connector does not know.
     """
     marks = opened.marks()
     _need(all(isinstance(text, str) for pair in marks.items() for text in pair), "marks are texts")

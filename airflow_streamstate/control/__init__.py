@@ -1,5 +1,5 @@
 """Protocol meets store: one stream's control objects as typed objects.
 
 ``objects`` has the two primitives (a record is created once, a register changes by compare-and-swap); the other modules
-say which message lies where.
+define where each message is stored.
 """

@@ -154,7 +154,7 @@ def bounded_keys(prefix: str, keys: Iterable[str]) -> list[str]:
 
 
 def sign_those_beside(signatures: Signatures, spec: DeploymentSpec, keys: list[str]) -> None:
-    """Sign the records under these keys whose file lies beside the script as it was found."""
+    """Sign the records under these keys whose file is next to the script as it was found."""
     if not spec.version.script_path:
         return
     folder = Path(spec.version.script_path).parent

@@ -49,9 +49,9 @@ class CommandStatus:
     Attributes:
         slot: its object; None where it was deleted, or the objects were not given to the fold.
         keeper: the first event that keeps its content.
-        accepted: the event that began it.
+        accepted: the event that started it.
         end: the last event that ended it.
-        flush_batch_ids: of a drain: the flush batch of each query, as far as announced; None before its flush begins.
+        flush_batch_ids: of a drain: the flush batch of each query, as far as announced; None before its flush starts.
         failed_queries: of a drain: the queries whose flush failed.
     """
 
@@ -79,7 +79,7 @@ class CommandStatus:
 
     @property
     def number(self) -> int:
-        """The number of its object, or of the event that began it; 0 for none."""
+        """The number of its object, or of the event that started it; 0 without either."""
         if self.slot is not None:
             return self.slot.number or 0
         return 0 if self.accepted is None else self.accepted.command_number
@@ -91,16 +91,16 @@ class CommandStatus:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a driver began it: such a command is finished, however late."""
+        """Whether a driver started it: such a command is finished, however late."""
         return self.accepted is not None
 
     @property
     def is_flushing(self) -> bool:
-        """Whether it is a drain whose flush began: such a drain cannot be cancelled any more."""
+        """Whether it is a drain whose flush started: such a drain cannot be cancelled any more."""
         return self.flush_batch_ids is not None
 
     def holds(self, now: datetime) -> bool:
-        """Whether a driver still has to obey it: not ended, and begun or in time."""
+        """Whether a driver still has to obey it: not ended, and started or in time."""
         if self.is_ended or self.command is None:
             return False
         return self.is_begun or not is_late(self.command, now)
@@ -154,7 +154,7 @@ def _ended_by(event: Event | None) -> frozenset[str]:
 
 
 def is_late(command: Command, now: datetime) -> bool:
-    """Whether the deadline of a command has passed: a driver does not begin it any more."""
+    """Whether the deadline of a command has passed: a driver does not start it any more."""
     return command.deadline_at is not None and now > command.deadline_at
 
 
@@ -188,7 +188,7 @@ def pending_drain(
     now: datetime,
     is_from_outside: bool = False,
 ) -> tuple[DrainNotification, int] | None:
-    """The drain that the deployment has to obey (in time or begun, not ended, not cancelled), with its number.
+    """The drain that the deployment has to obey (in time or started, not ended, not cancelled), with its number.
 
     ``is_from_outside``: leave out one that the driver has ordered itself.
     """
@@ -220,7 +220,7 @@ def cancel_requests(
 def cancelled_drains(
     statuses: Mapping[str, CommandStatus], *, stream_id: str, deployment_id: str, now: datetime
 ) -> list[tuple[DrainNotification, int]]:
-    """The drains that a later request cancels: not ended, and their flush not begun. With their numbers."""
+    """The drains that a later request cancels: not ended, and their flush not started. With their numbers."""
     requests = cancel_requests(statuses, stream_id=stream_id, deployment_id=deployment_id, now=now)
     newest = max((number for _, number in requests), default=0)
     return [
@@ -233,7 +233,7 @@ def cancelled_drains(
 def pending_skip(
     statuses: Mapping[str, CommandStatus], deployment_id: str, query_name: str
 ) -> tuple[SkipRequest, int] | None:
-    """The skip of a batch of this query that has not ended, with its number; one that was begun comes first."""
+    """The skip of a batch of this query that has not ended, with its number; one that was started comes first."""
     found = [
         (skip, status)
         for skip, status in of_kind(statuses, SkipRequest)
@@ -244,7 +244,7 @@ def pending_skip(
 
 
 def begun_skips(statuses: Mapping[str, CommandStatus]) -> list[tuple[SkipRequest, int]]:
-    """The skips that were begun and not ended, with their numbers: their driver died in the middle, or is at work."""
+    """The skips that were started and not ended, with their numbers: their driver died in the middle, or is at work."""
     return [
         (skip, status.number)
         for skip, status in of_kind(statuses, SkipRequest)

@@ -38,7 +38,7 @@ class CommandSlot:
 
 @dataclass(frozen=True)
 class NumberedEvent:
-    """One event; ``event`` is None where it could not be read, and ``problem`` says why."""
+    """One event; ``event`` is None where it could not be read, and ``problem`` states why."""
 
     number: int
     event: Event | None
@@ -97,12 +97,12 @@ class Journal:
         """Replace a command that no driver has accepted by the same one with a later date.
 
         Raises:
-            VersionConflictError: it changed meanwhile, or was answered and is gone.
+            VersionConflictError: it changed in the meantime, or was answered and is gone.
         """
         self.cells.replace(slot.key, command, slot.version, protocol)
 
     def delete_command(self, slot: CommandSlot) -> None:
-        """Delete an ended command; one that changed meanwhile stays (VersionConflictError)."""
+        """Delete an ended command; one that changed in the meantime stays (VersionConflictError)."""
         self.cells.store.delete(slot.key, slot.version)
 
     def withdraw_command(self, command_id: str) -> None:
@@ -117,7 +117,7 @@ class Journal:
         return self._read(self._event_keys(after))
 
     def some_events(self, after: int, most: int) -> tuple[list[NumberedEvent], int]:
-        """The first of ``events``, so many at most, and how many are left: no state follows from a part of them."""
+        """At most this many of the first ``events``, and how many are left: no state follows from a part of them."""
         keys = self._event_keys(after)
         return list(self._read(keys[:most])), len(keys[most:])
 
@@ -161,7 +161,7 @@ class Journal:
         raise ConflictError("other writers kept taking the next event number", tries=CREATE.tries)
 
     def _numbers_in_use(self, command_id: str) -> tuple[int | None, int]:
-        """The number that this command has already (None for none), and the highest number of any."""
+        """The number that this command has already (None if it has none), and the highest number of any."""
         known: int | None = None
         highest = 0
         for slot in self.commands():
@@ -177,7 +177,7 @@ class Journal:
 
 
 def command_number_of(event: Event | None) -> int:
-    """The number of the command that this event is about; 0 for none."""
+    """The number of the command that this event is about; 0 without one."""
     number = getattr(event, "command_number", 0)
     return number if isinstance(number, int) else 0
 
@@ -185,7 +185,7 @@ def command_number_of(event: Event | None) -> int:
 # Whether a query ever had a checkpoint in its deployment, by the deployment's events (Laws 5 and 14).
 #
 # A folder that is gone (another disk, a wrong setting, a clean-up by hand) looks like one that never existed. The
-# events tell, and no query starts empty, or from an older position, against them.
+# events prove that it existed, and no query starts empty, or from an older position, against them.
 
 
 def had_checkpoint(events: Iterable[Event | None], query_name: str) -> bool:
@@ -223,12 +223,12 @@ def spark_that_wrote(
     *,
     is_start_lost: bool = False,
 ) -> str:
-    """The newest Spark that wrote a batch of this deployment, or of what a query still stands on; "" if unknown.
+    """The newest Spark that wrote a batch of this deployment, or of the state that a query still has; "" if unknown.
 
     Args:
         events: of the deployment, all attempts, in order; None for unreadable ones.
-        positions: last committed batch of each of its queries; None for none, and for one that was never started here.
-        start: the snapshot that it started from; None for none.
+        positions: last committed batch of each of its queries; None without one, or if it was never started here.
+        start: the snapshot that it started from; None without one.
         begun: the queries whose next batch was written, and not committed (``has_begun_planned``).
         is_start_lost: it started from a snapshot that is gone or damaged; ``start`` is None.
     """
@@ -248,7 +248,7 @@ def spark_that_wrote(
 
 
 def newest_spark(versions: Iterable[str]) -> str:
-    """The newest of these versions of Spark; "" for none, or where none is known."""
+    """The newest of these versions of Spark; "" if none is known."""
     return max(versions, key=_order, default="")
 
 

@@ -52,23 +52,23 @@ if TYPE_CHECKING:
 # The feed of a home: of which streams something was written, so that one listing finds the news of a thousand
 # streams.
 #
-# Drivers and controllers append to it after the write itself. An entry says "look at this stream" and nothing else:
-# what there is to see is in the stream's own objects. An entry may be missing (its writer died first, or may not
-# write there), so a reader looks at each stream from time to time all the same.
+# Drivers and controllers append to it after the write itself. An entry means "look at this stream" and nothing else:
+# what there is to see is in the stream's own objects. An entry may be missing (its writer died first, or may not write
+# there), so a reader looks at each stream from time to time all the same.
 
 PERIOD_MINUTES = 10
-"""Entries of so many minutes lie in one folder. Readers list the folder before and the folder after theirs, too, so
+"""Entries of this many minutes are in one folder. Readers list the folder before and the folder after theirs, too, so
 that clocks may differ by as much."""
 KEPT_PERIODS = 144
 AT_EXIT_SECONDS = 2.0
-"""For so long a process that ends waits for its last entries."""
+"""A process that ends waits this long for its last entries."""
 MOST_ENTRIES = 50_000
-"""Of one period, so many entries are read: of more, some streams are looked at at their own pace, as without a feed."""
+"""At most this many entries of one period are read: of more, some streams are polled at their own pace."""
 _PERIOD_FORMAT = "%Y%m%dT%H%M"
 
 
 class FeedWriter:
-    """Appends to the feed of a home, in a thread of its own: no writer waits for it, and no process for its end.
+    """Appends to the feed of a home, in its own thread: no writer waits for it, and no process for its end.
 
     It removes what no reader looks at any more, once in each period in which it appends.
 
@@ -86,7 +86,7 @@ class FeedWriter:
         self._tidied = ""
 
     def append(self, stream_id: str) -> None:
-        """Say soon that something of a stream was written. Raises nothing: readers do without it.
+        """Announce soon that something of a stream was written. Raises nothing: readers do without it.
 
         Several calls that come before the entry is written are one entry.
         """
@@ -100,7 +100,7 @@ class FeedWriter:
             self._changed.notify_all()
 
     def flush(self, within_seconds: float = AT_EXIT_SECONDS) -> None:
-        """Wait until what was appended is written, or could not be; for so long at most."""
+        """Wait until what was appended is written, or could not be; for this long at most."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting and not self._is_busy, within_seconds)
 
@@ -189,7 +189,7 @@ class Stored(Generic[AnyMessage]):
     """A message as read, with the version that a replace must name.
 
     Attributes:
-        modified_at: when it was written, by the store's clock; None where the store does not tell.
+        modified_at: when it was written, by the store's clock; None where the store does not report it.
         is_signed: it has a controller's signature, be it valid or not.
     """
 
@@ -217,7 +217,7 @@ def check_owner(value: object, key: str, **ids: object) -> None:
 
 
 class Remembered(OrderedDict[Key, Value]):
-    """A dictionary of at most so many values: what was set longest ago is forgotten. The caller locks."""
+    """A dictionary of at most this many values: what was set longest ago is forgotten. The caller locks."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -269,7 +269,7 @@ class Cells:
     """Typed reading and writing in one store.
 
     Args:
-        feed: where writes that others wait for are told; None for nowhere.
+        feed: where writes that others wait for are announced; None for nowhere.
         keys: sign each message that ``is_signed``, and are asked for its signature at each read; None for a driver,
             and for a home without keys: then nothing is signed or checked.
     """
@@ -294,13 +294,13 @@ class Cells:
         return self.store.unguarded if isinstance(self.store, GuardedHome) else self.store
 
     def read(self, key: str, expected: type[AnyMessage], **ids: object) -> Stored[AnyMessage] | None:
-        """The message under the key; None where there is none.
+        """The message under the key; None if it does not exist.
 
         Args:
-            ids: its fields that the key already says, as in ``check_owner``.
+            ids: its fields that the key already gives, as in ``check_owner``.
 
         Raises:
-            MalformedMessageError, UnsupportedVersionError: something else lies there (Law 7).
+            MalformedMessageError, UnsupportedVersionError: something else is there (Law 7).
             SignatureError: no controller of this home has signed it.
         """
         stored = self.stored(key, expected.most_bytes)
@@ -314,7 +314,7 @@ class Cells:
         return Stored(value, stored.version, stored.modified_at, is_signed(plain))
 
     def stored(self, key: str, most_bytes: int = Message.most_bytes) -> StoredObject | None:
-        """The bytes under the key; None where there are none. Raises MalformedMessageError: they are too many."""
+        """The bytes under the key; None if there is no object. Raises MalformedMessageError: they are too many."""
         return bounded_get(self.store, key, most_bytes)
 
     def decoded(self, stored: StoredObject, expected: type[AnyMessage]) -> AnyMessage:
@@ -351,7 +351,7 @@ class Cells:
         return body
 
     def listed(self, info: ObjectInfo, expected: type[AnyMessage], **ids: object) -> AnyMessage | None:
-        """As ``value`` of an object that was just listed; a version that the listing tells is read once."""
+        """As ``value`` of an object that was just listed; a version that the listing reports is read once."""
         known = self._memory.recall(info.key, info.version) if info.version else None
         if isinstance(known, expected):
             return known
@@ -437,7 +437,7 @@ class Cells:
             self.tell(layout.stream_of_key(key))
 
     def tell(self, stream_id: str) -> None:
-        """Tell in the feed of the home that there is something new of a stream."""
+        """Announce in the feed of the home that there is something new of a stream."""
         if self._feed is not None:
             self._feed.append(stream_id)
 
@@ -464,7 +464,7 @@ class Register(Generic[AnyMessage]):
     Args:
         absent: gives the value to edit where the object does not exist; it may raise instead.
         by: the writer, for ``updated_by``; None for a register without that field.
-        ids: fields of it that the key already says, as in ``check_owner``.
+        ids: fields of it that the key already gives, as in ``check_owner``.
     """
 
     def __init__(
@@ -484,7 +484,7 @@ class Register(Generic[AnyMessage]):
         self._ids = ids
 
     def read(self) -> Stored[AnyMessage] | None:
-        """The register as it is now; None where there is none; raises as ``Cells.read``."""
+        """The register as it is now; None if it does not exist; raises as ``Cells.read``."""
         return self._cells.read(self._key, self._kind, **self._ids)
 
     def create(self, value: AnyMessage) -> Stored[AnyMessage]:
@@ -507,7 +507,7 @@ class Register(Generic[AnyMessage]):
                 left: it must recognise its own work (Law 8). A value that it returns unchanged is not written.
             since: the state that the change was decided on: nothing is written to any other; None where ``edit``
                 decides.
-            tries: at most so many, without ``since``.
+            tries: at most this many, without ``since``.
 
         Raises:
             VersionConflictError: another writer has changed the register since ``since``.
@@ -587,7 +587,7 @@ class Lease:
 
     @property
     def age_seconds(self) -> float:
-        """Since it was last written, by both clocks: one may stand still while a machine sleeps, the other be set."""
+        """Since it was last written, by both clocks: one may stop while a machine sleeps, the other be set."""
         if self._since is None:
             return float("inf")
         (waited_seconds, moment), (began_seconds, began_at) = self._now(), self._since
@@ -599,7 +599,7 @@ class Lease:
 
 class Unchanged:
     """Since when a sign of life of somebody else is the same, by the clock of this process alone: clocks that differ do
-    not matter, and a process that has just begun knows of no silence."""
+    not matter, and a process that has just started knows of no silence."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -616,8 +616,8 @@ class Unchanged:
 
 # Wakes a process of this machine that waits for another one: a file in the launch folder of a driver that is touched.
 #
-# A bell says "look now" and nothing else: what there is to see is in the home. Where it is not heard (another
-# machine, a full disk), the next look comes after the usual pause.
+# A bell means "look now" and nothing else: what there is to see is in the home. Where it is not received (another
+# machine, a full disk), the next poll comes after the usual pause.
 
 ASKED_TO_END = "asked_to_end"
 """A file in the folder of a driver, made by what leads its processes when the machine asks these to end (SIGTERM)."""
@@ -630,7 +630,7 @@ class Bell:
     """One bell.
 
     Args:
-        path: of the file, which need not exist; None for a bell that rings and is heard nowhere.
+        path: of the file, which need not exist; None for a bell that rings for nobody.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -639,7 +639,7 @@ class Bell:
 
     @classmethod
     def of_launch(cls, data: Mapping[str, object] | None, name: str) -> Self:
-        """A bell of the driver that a launch handle's ``data`` describes; silent where that names no folder."""
+        """A bell of the driver that a launch handle's ``data`` describes; silent if that names no folder."""
         folder = None if data is None else data.get("folder")
         return cls(Path(folder) / name if isinstance(folder, str) and folder else None)
 
@@ -657,7 +657,7 @@ class Bell:
                 os.close(descriptor)
 
     def pause(self, clock: Clock, seconds: float) -> None:
-        """Sleep so long, or until the bell rings; at once where it rang since the last pause."""
+        """Sleep this long, or until the bell rings; at once where it rang since the last pause."""
         if self._path is None:
             clock.sleep(seconds)
             return

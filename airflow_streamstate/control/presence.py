@@ -1,10 +1,10 @@
 """Whether the home can be reached: asked before an absent object is believed, and before anything is written.
 
-A home that is unmounted, renamed, emptied or recreated answers as an empty one. Two things tell them apart: the home's
-record (``home.json``), which the first deploy creates before any other object; for a driver its own claim.
+A home that is unmounted, renamed, emptied or recreated answers as an empty one. Two objects distinguish them: the
+home's record (``home.json``), which the first deploy creates before any other object; for a driver its own claim.
 
-The ``protocol`` of the home's record is that of the whole home. A home of another protocol is refused before anything
-else of it is read, and nothing is ever written there.
+The ``protocol`` of the home's record is that of the whole home. A home of a different protocol is refused before
+anything else of it is read, and nothing is ever written there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.transfer import keys_below
 
 SEEN_SECONDS = 5.0
-"""For so long after the home was seen on a server, writes and empty lists do not check it again."""
+"""For this long after the home was seen on a server, writes and empty lists do not check it again."""
 _UNREADABLE = "unreadable"
 
 
@@ -133,7 +133,7 @@ class HomePresence:
 
         Raises:
             HomeFormatError: it is, and is not read by this version.
-            HomeAwayError: it is not, and was before; or another home lies there.
+            HomeAwayError: it is not, and was before; or another home is there.
             HomeNotFoundError: it is not, and this process has never seen it.
             UnavailableError, StoreRefusedError: the store does not answer.
         """
@@ -206,7 +206,7 @@ class HomePresence:
             raise self._absent()
 
     def record_id(self) -> str | None:
-        """The id in the home's record; None where there is none. Raises HomeFormatError."""
+        """The id in the home's record; None if it does not exist. Raises HomeFormatError."""
         try:
             return self.identity()
         except DataError:
@@ -228,7 +228,7 @@ class HomePresence:
         return home_id
 
     def has_own_record(self) -> bool:
-        """Whether the record of the home is the one that ``bind`` has seen; False where that saw none."""
+        """Whether the record of the home is the one that ``bind`` has seen; False if ``bind`` saw none."""
         try:
             return self._home_id is not None and self.record_id() == self._home_id
         except HomeFormatError:
@@ -247,7 +247,7 @@ class HomePresence:
         return there is not None and there.write_id == self._claim.write_id
 
     def claim_there(self) -> Claim | None:
-        """The claim under the key of this driver's own; None where there is none that can be read."""
+        """The claim under the key of this driver's own; None if it is absent or unreadable."""
         try:
             return None if self._claim is None else self._read_claim(self._claim)
         except DataError:
@@ -276,7 +276,7 @@ class HomePresence:
         key = self._key_of_a_stream()
         if key is None:
             return False
-        if self._has_record():  # the first deploy, which writes it before all else, began after the first look
+        if self._has_record():  # the first deploy, which writes it before all else, started after the first poll
             return True
         raise self._without_record(key)
 
@@ -286,7 +286,7 @@ class HomePresence:
         return home_id is not None
 
     def _key_of_a_stream(self) -> str | None:
-        """The key of a register or of a deployment's record; None for none. Folders without one do not count: Spark
+        """The key of a register or of a deployment's record; None without one. Folders without one do not count: Spark
         recreates them where a checkpoint was."""
         for stream_id in filter(is_id, self.home.list_folders("")):
             names = filter(is_deployment_id, self.home.list_folders(layout.deployments_folder(stream_id)))

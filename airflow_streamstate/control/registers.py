@@ -61,10 +61,10 @@ class AlertBook:
         return self._register.update(lambda one: replace(one, rules=one.rules.changed(given))).value.rules
 
     def record(self, stored: Stored[AlertRegister] | None, audience: str, told: Told) -> Stored[AlertRegister]:
-        """Record what an audience is told, and what is owed to it; afterwards the caller tells that.
+        """Record the alerts that an audience is notified of, and those owed to it; the caller sends them afterwards.
 
         Args:
-            stored: the register that this was decided on; None where there was none.
+            stored: the register that this was decided on; None if there was none.
 
         Returns:
             The register with it.
@@ -92,7 +92,7 @@ class AlertBook:
 # it removes before anything goes. Both change this one register, so the second one sees the first.
 
 MAKING_SECONDS = 3_600.0
-"""A snapshot in progress counts as abandoned when its writer has not renewed it for so long."""
+"""A snapshot in progress counts as abandoned when its writer has not renewed it for this long."""
 CLOCKS_DIFFER_SECONDS = 600.0
 """A lease that ended less than this ago, by the pruning controller's clock, may still hold by its reader's clock."""
 Value = TypeVar("Value")
@@ -107,7 +107,7 @@ class Begun:
         making_id: its key in the register.
         take: of its own data folder.
         base_ids: the snapshots that are kept while it is in progress.
-        abandoned_version: of the tombstone in the place of its manifest; None for none.
+        abandoned_version: of the tombstone in the place of its manifest; None if not set.
     """
 
     making_id: str
@@ -166,8 +166,8 @@ class Retention:
         """Record that a snapshot is being taken, before any of its files is written (Law 1).
 
         Args:
-            needs: snapshots that it also refers to, beside the newest one.
-            place_uri: where its data will lie; "" for the store of the checkpoints.
+            needs: snapshots that it also refers to, besides the newest one.
+            place_uri: where its data will be; "" for the store of the checkpoints.
 
         Raises:
             ConflictError: it existed, and was removed a short while ago.
@@ -213,7 +213,7 @@ class Retention:
         self.change(edit)
 
     def finish(self, begun: Begun, *, completed: SnapshotManifest | None = None) -> None:
-        """Record that a snapshot is complete, or given up; may be repeated."""
+        """Record that a snapshot is complete, or abandoned; may be repeated."""
 
         def edit(register: RetentionRegister) -> RetentionRegister:
             if begun.making_id not in register.makings:
@@ -327,7 +327,7 @@ def _moved(register: RetentionRegister, **changes: object) -> RetentionRegister:
 
 
 def is_held(lease: LeaseRecord, now: datetime) -> bool:
-    """Whether its reader may still read, by this clock of another machine."""
+    """Whether its reader may still read, by a clock that may not be the reader's."""
     return lease.expires_at + timedelta(seconds=CLOCKS_DIFFER_SECONDS) > now
 
 

@@ -26,7 +26,7 @@ class SignedRecord:
 
     Attributes:
         state: ``signed`` with the first key; with an ``older key`` that is accepted; ``refused``: no signature, or a
-            wrong one; ``unreadable``: no such record lies there.
+            wrong one; ``unreadable``: no such record is there.
         reason: why it is refused or unreadable; else "".
         plain, version: what was read.
         sha256: of the bytes that were read; "" where they could not be.
@@ -73,14 +73,14 @@ class Signatures:
         """Every record of the home that has to be signed, in the order of streams.
 
         Raises:
-            UnavailableError, StoreRefusedError, HomeNotFoundError: the store does not answer, or no home lies there.
+            UnavailableError, StoreRefusedError, HomeNotFoundError: the store does not answer, or no home is there.
         """
         yield from self._at([layout.home_key()])
         for stream_id in sorted(filter(is_id, self._home.list_folders(""))):
             yield from self._at(self._keys_of(stream_id))
 
     def look(self, key: str) -> SignedRecord | None:
-        """The record under a key that signed records have; None where there is none."""
+        """The record under a key that signed records have; None if it does not exist."""
         kind = signed_kind(key)
         if kind is None:
             return None

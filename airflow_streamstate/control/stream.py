@@ -64,14 +64,13 @@ class StreamControl:
     """The register, records and beacons of one stream.
 
     Each ``create_…`` raises ObjectExistsError where the record exists; each reader checks its id (InvalidRequestError)
-    and
-    returns None where there is no record.
+    and returns None if there is no record.
 
     Args:
         home: the store of the control objects.
         presence: of the home; None accepts whatever is there as the home, until it is bound.
-        memory: of the home's messages; None for one of its own.
-        feed: of the home; None where nothing is told.
+        memory: of the home's messages; None for a separate one.
+        feed: of the home; None: nothing is announced.
         keys: of the home, as in ``Cells``.
     """
 
@@ -102,7 +101,7 @@ class StreamControl:
         """The register as it is now.
 
         Raises:
-            StreamNotFoundError: there is none, or no deployment was ever begun.
+            StreamNotFoundError: there is no such stream, or no deployment was ever started.
             MalformedMessageError: it is gone, and deployments are there.
         """
         stored = self.register_or_lost()
@@ -146,7 +145,7 @@ class StreamControl:
         """Change the register in the name of ``by``, as ``Register.update``.
 
         Raises:
-            StreamNotFoundError, MalformedMessageError: there is none, as ``need_register``.
+            StreamNotFoundError, MalformedMessageError: the register is missing, as ``need_register``.
         """
         return self._register(by).update(edit, since=since)
 
@@ -160,7 +159,7 @@ class StreamControl:
     # deployments
 
     def deployment_ids(self) -> list[str]:
-        """Every deployment that has a folder, oldest first (folders without a spec were never begun)."""
+        """Every deployment that has a folder, oldest first (folders without a spec were never started)."""
         names = filter(is_deployment_id, self.cells.store.list_folders(layout.deployments_folder(self.stream_id)))
         return sorted(names, key=order_of)
 
@@ -235,7 +234,7 @@ class StreamControl:
         self.cells.put(layout.heartbeat_key(self.stream_id, heartbeat.deployment_id), heartbeat)
 
     def heartbeat(self, deployment_id: str) -> Heartbeat | None:
-        """The last heartbeat; None where there is none that can be read (Law 7)."""
+        """The last heartbeat; None if it is absent or unreadable (Law 7)."""
         stored = self.stored_heartbeat(deployment_id)
         return None if stored is None else stored.value
 
@@ -306,10 +305,10 @@ class StreamControl:
         """Make a snapshot exist (Law 3).
 
         Args:
-            over: the version of the tombstone in its place; None for none.
+            over: the version of the tombstone in its place; None if not set.
 
         Raises:
-            ObjectExistsError: it exists already, or was abandoned meanwhile.
+            ObjectExistsError: it exists already, or was abandoned in the meantime.
         """
         key = layout.manifest_key(self.stream_id, manifest.snapshot_id)
         if over is None:
@@ -376,7 +375,7 @@ class StreamControl:
         return self.cells.value(key, SnapshotSeal, snapshot_id=snapshot_id)
 
 
-# No code restores a lost register by itself: what it named may run, and only it said which deployment was current.
+# No code restores a lost register by itself: what it named may run, and it alone named the current deployment.
 
 
 def lost_register(control: StreamControl) -> MalformedMessageError | None:
@@ -390,7 +389,7 @@ def lost_register(control: StreamControl) -> MalformedMessageError | None:
     recorded = [one for one in control.deployment_ids() if _is_there(control, layout.spec_key(control.stream_id, one))]
     is_adopting = len(recorded) == 1 and _is_of_adoption(control, recorded[0])
     if not recorded or is_adopting or _is_there(control, layout.register_key(control.stream_id)):
-        return None  # the last: it was created meanwhile
+        return None  # the last: it was created in the meantime
     current, attempt = _newest_that_began(control, recorded)
     register = StreamRegister(
         stream_id=control.stream_id,
@@ -426,7 +425,7 @@ def _is_there(control: StreamControl, key: str) -> bool:
 def _is_of_adoption(control: StreamControl, deployment_id: str) -> bool:
     """Whether the first deployment of a stream may be that of an adoption.
 
-    A late controller may have recorded it after the adoption was given up. Only an adoption's deployment starts from a
+    A late controller may have recorded it after the adoption was abandoned. Only an adoption's deployment starts from a
     snapshot of itself.
     """
     try:
@@ -501,7 +500,7 @@ def record_reads(control: StreamControl, reads: ScriptReads) -> None:
 
 
 def last_reads(control: StreamControl, deployment_id: str, query_name: str) -> ScriptReads | None:
-    """The newest readable record of a query in a deployment; None for none (Law 7).
+    """The newest readable record of a query in a deployment; None without one (Law 7).
 
     Raises:
         UnavailableError: the store does not answer.
@@ -518,7 +517,7 @@ def last_reads(control: StreamControl, deployment_id: str, query_name: str) -> S
 # The identities of a query's sources when a batch was planned, from its starts and snapshots.
 
 ManifestOf = Callable[[str], SnapshotManifest | None]
-"""The manifest of a snapshot; None where there is none, or none that can be read."""
+"""The manifest of a snapshot; None if it is absent or unreadable."""
 
 
 def identities_when_planned(
@@ -533,7 +532,7 @@ def identities_when_planned(
 
     Args:
         events: of the deployment, all attempts, in order; None for unreadable ones.
-        batch_id: the batch; None for none.
+        batch_id: the batch; None for no batch.
         manifest_of: reads the snapshots of the deployment.
     """
     known = [event for event in events if event is not None]
@@ -584,7 +583,7 @@ def _captured(event: Event, query_name: str) -> tuple[str | None, int | None]:
 
 
 def identities_taken_over(known: QuerySnapshot | None, query_name: str, start: StartPlan) -> tuple[SourceIdentity, ...]:
-    """The identities of a query's sources in the snapshot that it continues from, where no start has said them.
+    """The identities of a query's sources in the snapshot that it continues from, where no start has reported them.
 
     Args:
         known: the query in that snapshot; None where it has none.

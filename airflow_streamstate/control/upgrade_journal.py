@@ -57,14 +57,14 @@ ABANDONED = "the caller that drove it is gone"
 LOST_CLAIM = "another upgrade had the stream first"
 """The reason of the cancellation of an upgrade that was recorded, and never held the stream."""
 OWN_REQUEST = "restart-"
-"""How the request ids of rollbacks begin that watchers have begun; any watcher drives them."""
+"""The prefix of the request ids of rollbacks that watchers have started; any watcher drives them."""
 LEASE_SECONDS = 120.0
-"""A caller that drives an upgrade counts as gone so long after its last sign of life."""
+"""A caller that drives an upgrade counts as gone this long after its last sign of life."""
 
 
 @dataclass(frozen=True)
 class UpgradeState:
-    """Where an upgrade stands: the sum of its steps.
+    """The state of an upgrade: the sum of its steps.
 
     Attributes:
         last: the newest step.
@@ -74,20 +74,20 @@ class UpgradeState:
         mode: how the state is handed over; None before the plan is accepted.
         rehearsal_id: the newest rehearsal of the version that is to come, or to come back; None before the first.
         driver: who runs the version that takes over, or comes back; None before that is decided.
-        standby: the driver that is kept ready for the way back, or why none is; None where that is not decided, or not
+        standby: the driver that is kept ready for the rollback, or why none is; None if that is not decided, or not
             asked for.
         old_beats: the old version's queries and their trend before it was ordered to end; None before.
         command_id: of the order that ends the old version; None before it.
-        bad_command_id: of the order that ends a version that is given up; None before it.
+        bad_command_id: of the order that ends a version that is abandoned; None before it.
         snapshot_id: the handover: where the old version ended; None where unknown.
         new_deployment_id: the new version's; None before it is deployed.
         returned_deployment_id: that of the old version when it came back; None before.
         way: how it comes back; None before that is decided.
-        is_way_decided: the way back is decided, since its last rehearsal.
-        has_begun: each query of the new version has begun.
+        is_way_decided: the rollback is decided, since its last rehearsal.
+        has_begun: each query of the new version has started.
         bad_batches, begun_batches: as in ``OldReturned``; empty before.
         not_running_seconds, downtimes: so far; None and empty where unknown.
-        cancelled_by: the user that cancelled it, where that is why it ended, or goes back; None otherwise.
+        cancelled_by: the user that cancelled it, if that is why it ended, or goes back; None otherwise.
         result: None before its end.
     """
 
@@ -122,7 +122,7 @@ class UpgradeState:
 
     @property
     def text(self) -> str:
-        """Of the newest step, for people."""
+        """The text of the newest step, human-readable."""
         return self.last.text
 
     @property
@@ -161,7 +161,7 @@ class UpgradeState:
 
     @property
     def standby_id(self) -> str | None:
-        """The rehearsal whose driver is kept ready for the way back; None for none."""
+        """The rehearsal whose driver is kept ready for the rollback; None without one."""
         return self.standby.rehearsal_id if isinstance(self.standby, Standby) else None
 
     @property
@@ -208,7 +208,7 @@ class Owner:
         return not self.seconds or now > self.until_at
 
     def is_gone_after(self, unchanged_seconds: float) -> bool:
-        """Whether it counts as gone for a reader that has seen the same sign for so long; needs no equal clocks."""
+        """Whether it counts as gone for a reader that has seen the same sign for this long; needs no equal clocks."""
         return unchanged_seconds >= self.seconds
 
 
@@ -291,7 +291,7 @@ def _going_back(state: UpgradeState, decision: WayBack) -> UpgradeState:
 
 
 def rehearsal_ids_in(steps: Iterable[UpgradeStep]) -> set[str]:
-    """The rehearsals that steps name, except those whose driver is only kept ready for the way back."""
+    """The rehearsals that steps name, except those whose driver is only kept ready for the rollback."""
     found = set()
     for step in steps:
         named = step.decision.driver if isinstance(step.decision, Returning) else step.decision
@@ -323,7 +323,7 @@ class UpgradeJournal:
         return self._cells.value(key, Upgrade, stream_id=self._stream_id, upgrade_id=upgrade_id)
 
     def state(self, upgrade_id: str) -> UpgradeState | None:
-        """Where an upgrade stands; None where it is not begun.
+        """The state of an upgrade; None if it was not started.
 
         Raises:
             DataError: a step of it cannot be read.
@@ -333,10 +333,10 @@ class UpgradeJournal:
         return state_of(upgrade, steps) if upgrade is not None and steps else None
 
     def need_state(self, upgrade_id: str) -> UpgradeState:
-        """Where an upgrade stands.
+        """The state of an upgrade.
 
         Raises:
-            InvalidRequestError: there is none.
+            InvalidRequestError: there is no such upgrade.
         """
         state = self.state(upgrade_id)
         if state is None:
@@ -366,7 +366,7 @@ class UpgradeJournal:
         return True
 
     def is_under_way(self, upgrade_id: str | None) -> bool:
-        """Whether this upgrade is begun and not over; an unreadable one counts as under way."""
+        """Whether this upgrade was started and has not ended; an unreadable one counts as under way."""
         if upgrade_id is None:
             return False
         try:
@@ -380,7 +380,7 @@ class UpgradeJournal:
         self._cells.put(layout.upgrade_lease_key(self._stream_id, lease.upgrade_id), lease)
 
     def lease(self, upgrade_id: str) -> UpgradeLease | None:
-        """Until when a caller drives an upgrade; None where none has said so, or the record cannot be read."""
+        """Until when a caller drives an upgrade; None if no caller has recorded it, or the record cannot be read."""
         key = layout.upgrade_lease_key(self._stream_id, upgrade_id)
         try:
             return self._cells.value(key, UpgradeLease, stream_id=self._stream_id, upgrade_id=upgrade_id)
@@ -388,7 +388,7 @@ class UpgradeJournal:
             return None
 
     def release(self, upgrade_id: str, held_by: str) -> None:
-        """Record that nobody drives an upgrade from now on; ``held_by``: who did, where no lease says it."""
+        """Record that nobody drives an upgrade from now on; ``held_by``: who did, where no lease names it."""
         lease, now, write_id = self.lease(upgrade_id), self._cells.clock.now(), self._cells.clock.new_uuid()
         if lease is None:
             self.hold(UpgradeLease(self._stream_id, upgrade_id, held_by, now, write_id, 0.0))
@@ -396,7 +396,7 @@ class UpgradeJournal:
             self.hold(replace(lease, until_at=now, write_id=write_id, seconds=0.0))
 
     def prolong(self, upgrade_id: str, seconds: float) -> None:
-        """Let the lease end so long from now, in the name of its holder, unless it is over or was given back."""
+        """Let the lease end this long from now, in the name of its holder, unless it has ended or was given back."""
         lease, now = self.lease(upgrade_id), self._cells.clock.now()
         if lease is None or lease.seconds == 0.0 or now > lease.until_at:
             return
@@ -404,10 +404,10 @@ class UpgradeJournal:
         self.hold(replace(lease, until_at=until_at, write_id=write_id, seconds=seconds))
 
     def owner(self, state: UpgradeState) -> Owner | None:
-        """Who drives an upgrade. None where nobody has to: it is over, any watcher drives it, or a person has to answer
-        first.
+        """Who drives an upgrade; None if nobody has to.
 
-        Where no lease was ever written, each step is a sign of life.
+        Nobody has to where it has ended, any watcher drives it, or a person has to answer first. Where no lease was
+        ever written, each step is a sign of life.
         """
         upgrade, last = state.upgrade, state.last
         if state.is_over or upgrade.request_id.startswith(OWN_REQUEST) or self.waits_for_a_person(state):
@@ -435,14 +435,11 @@ class UpgradeJournal:
         return lease if lease.seconds == 0.0 or self._cells.clock.now() > lease.until_at else None
 
     def end_abandoned(self, upgrade_id: str) -> bool:
-        """End an upgrade whose task is gone before it touched the stream, so that it blocks nothing. Returns whether it
-        is over.
+        """End an upgrade whose task is gone before it touched the stream, so that it blocks nothing.
 
-        Its next step is recorded, as any end is, so that a task that comes back finds it over. If the task has taken
-        another
-        step meanwhile, that one counts and nothing is recorded. The cancellation tells the task's next try that this
-        end was
-        no answer, so it is written after the step.
+        Returns whether it has ended. Its next step is recorded, as any end is, so that a task that comes back finds it
+        over. If the task has taken another step in the meantime, that one counts and nothing is recorded. The
+        cancellation shows the task's next try that this end was no answer, so it is written after the step.
         """
         try:
             state = self.state(upgrade_id)

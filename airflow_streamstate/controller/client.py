@@ -68,7 +68,7 @@ class Controller:
 
     Args:
         requested_by: the caller's name, for records.
-        spark_connections: resolves ``spark_conn_id``; None where there is no Airflow to ask.
+        spark_connections: resolves ``spark_conn_id``; None if there is no Airflow to ask.
         look_up: resolves references to secrets; None for this process's environment alone.
     """
 
@@ -268,7 +268,7 @@ class Controller:
     ) -> DeploymentView:
         """Make a script the current deployment of its stream, and launch it; does not wait for it.
 
-        The same request id finds the same deployment, and goes on with it where the first call was cut short. Where
+        The same request id finds the same deployment, and continues with it where the first call was cut short. Where
         that deployment failed before its first commit, the call launches its next attempt.
 
         Args:
@@ -279,8 +279,8 @@ class Controller:
         Raises:
             InvalidRequestError: the request is wrong.
             IncompatibleUpgradeError: the script cannot start from what the current deployment left.
-            ConflictError: the stream runs, is lost, or was moved meanwhile; the request id stands for another request.
-            SnapshotIncompleteError, SnapshotCorruptError: the snapshot at the end is not whole.
+            ConflictError: the stream runs, is lost, or was just moved; the request id belongs to another request.
+            SnapshotIncompleteError, SnapshotCorruptError: the snapshot at the end is incomplete.
             DataError: a checkpoint of the current deployment is damaged.
         """
         return self._deployer.deploy(
@@ -382,11 +382,11 @@ class Controller:
             request_id: the same for every retry of this request; None for a new request.
             terms: of a drain or a snapshot; None for the defaults.
             reason: kept with the command.
-            expires_in_seconds: a command that has not begun by then never begins; None: it does not expire.
+            expires_in_seconds: a command that has not started by then never starts; None: it does not expire.
 
         Raises:
-            StreamNotFoundError, DeploymentNotFoundError: there is none.
-            ConflictError: no driver would take the command; there is no drain to cancel, or its flush has begun.
+            StreamNotFoundError, DeploymentNotFoundError: it does not exist.
+            ConflictError: no driver would take the command; there is no drain to cancel, or its flush has started.
         """
         request_id = request_id_or_new(request_id, self.clock)
         if verb == "snapshot":
@@ -424,7 +424,7 @@ class Controller:
         """The status of every stream of the home; an unreadable stream does not hide the others."""
         found = []
         for stream_id in self.home.stream_ids():
-            with suppress(StreamNotFoundError):  # its first deployment has not begun yet
+            with suppress(StreamNotFoundError):  # its first deployment has not started yet
                 found.append(self.observed(stream_id)[1])
         return found
 
@@ -433,8 +433,8 @@ class Controller:
         read has the status alone.
 
         Raises:
-            StreamNotFoundError: there is no such stream, or no deployment of it has begun yet.
-            StillReadingError: this is a look of many, and has read a part of a long list.
+            StreamNotFoundError: there is no such stream, or no deployment of it has started yet.
+            StillReadingError: this is one poll of many, and has read a part of a long list.
             StreamStateError: the home is not there, or does not answer.
         """
         try:
@@ -459,7 +459,7 @@ class Controller:
         return seen, self._watching.status(seen)
 
     def unreadable(self, stream_id: str, error: Exception) -> StreamStatus:
-        """The status of a stream at which a look failed so.
+        """The status of a stream whose poll failed with this error.
 
         Raises:
             StreamStateError: it is the home that is not there, or does not answer.
@@ -471,7 +471,7 @@ class Controller:
         that is not enough.
 
         Args:
-            seen, status: as at the last look.
+            seen, status: as of the last poll.
         """
         again = self._observer.look_again(seen)
         return None if again is None else (again, self._watching.status_again(again, status, seen.observed_at))
@@ -591,7 +591,7 @@ class Controller:
         return self._waits.out_of_time(condition, deadline_at=deadline_at)
 
     def time_to_look(self, condition: WaitCondition, looks_until: str) -> DeadlineExceededError:
-        """The word of a triggerer whose part of a wait is over: a worker looks, and the wait goes on."""
+        """The error of a triggerer whose part of a wait has ended: a worker polls, and the wait continues."""
         return self._waits.time_to_look(condition, looks_until)
 
     def _look_at_rehearsal(self, condition: WaitCondition) -> WaitResult:

@@ -126,7 +126,7 @@ class ControllerContext:
 
     Attributes:
         requested_by: the caller's name, for records.
-        spark_connections: resolves ``spark_conn_id``; None where there is no Airflow to ask.
+        spark_connections: resolves ``spark_conn_id``; None if there is no Airflow to ask.
         look_up: resolves references to secrets; None for this process's environment alone.
     """
 

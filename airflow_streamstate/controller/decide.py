@@ -32,7 +32,7 @@ from airflow_streamstate.protocol.terms.version import StartMode
 
 UNCOUNTED = "not counted"
 INTENT_SECONDS = 60.0
-"""An older intent counts as given up; an owner that wakes up later loses the compare-and-swap."""
+"""An older intent counts as abandoned; an owner that wakes up later loses the compare-and-swap."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def decide_request(
 
 
 def refuse_other_intent(register: StreamRegister, request_id: str, now: datetime) -> Refused | None:
-    """Refused while the deploy of another request is under way; None where the stream is free."""
+    """Refused while the deploy of a different request is under way; None where the stream is free."""
     intent = register.intent
     if intent is None or intent.request_id == request_id:
         return None
@@ -207,7 +207,7 @@ def decide_expected_snapshot(request: Change, predecessor_id: str | None, snapsh
 
 @dataclass(frozen=True)
 class Start:
-    """How the deployment starts, and notes on it for people."""
+    """How the deployment starts, and human-readable notes on it."""
 
     plan: StartPlan
     notes: tuple[str, ...] = ()

@@ -53,8 +53,8 @@ class HomeConfig:
         home_uri: as ``store.open.open_store`` takes it.
         checkpoints_uri: the store of checkpoints and of the data of snapshots; None: the home.
         options: how to reach its stores.
-        work_dir: the folder of this machine for launches (code, driver configuration, log, exit status); None: beside
-            checkpoints that lie in a folder, else ``default_work_dir``.
+        work_dir: the folder of this machine for launches (code, driver configuration, log, exit status); None:
+            next to checkpoints that are in a folder, else ``default_work_dir``.
         allowed: what its objects may name beyond it.
         keys: sign what only controllers write, and are asked for at each read of it; None for no signatures.
     """
@@ -110,7 +110,7 @@ class Home:
             checkpoints: the store of checkpoints and of the data of snapshots.
             folder: the folder of this machine for launches.
             open_place: opens other stores of snapshots; None: as ``Home`` does.
-            feed: where its writers tell what is new; None for nowhere.
+            feed: where its writers report what is new; None for nowhere.
             allowed: what its objects may name beyond it; None for nothing.
             keys: as in ``HomeConfig``.
         """
@@ -149,7 +149,7 @@ class Home:
 
     @property
     def places(self) -> SnapshotPlaces:
-        """The stores in which data of snapshots may lie. Raises as ``checkpoints``."""
+        """The stores in which data of snapshots may be. Raises as ``checkpoints``."""
         if self._places is None:
             from airflow_streamstate.snapshot.location import SnapshotPlaces
 
@@ -174,7 +174,7 @@ class Home:
 
     @property
     def identity(self) -> str:
-        """The id in the record of the home, by which clusters tell homes apart; "" before the first deploy.
+        """The id in the record of the home, by which clusters distinguish homes; "" before the first deploy.
 
         Raises:
             DataError: the record cannot be read.
@@ -207,7 +207,7 @@ class Home:
         self.remove_launch(f"{folder}/launches")
         for path in (self.launch_path(folder), self.launch_path(folder).parent):
             with contextlib.suppress(OSError):
-                path.rmdir()  # empty where launches have a folder of their own
+                path.rmdir()  # empty where launches have their own folder
 
     def remove_launch(self, folder: str) -> None:
         """Remove the files of one launch, by its key, on this machine; it must not still run."""
@@ -290,7 +290,7 @@ class Home:
         return names
 
     def _is_stream(self, stream_id: str) -> bool:
-        """Whether it has a register, or has lost it; and where that cannot be told of this one: its status says why."""
+        """Whether it has a register, or has lost it; True also if that is unknown: its status reports why."""
         try:
             has_register = self.home.head(layout.register_key(stream_id)) is not None
             return has_register or lost_register(self.control(stream_id)) is not None
@@ -311,7 +311,7 @@ class Home:
         return control
 
     def check_place(self, spec: DeploymentSpec) -> None:
-        """Raise InvalidRequestError where a deployment's checkpoints lie in another store than this home's: in the
+        """Raise InvalidRequestError where a deployment's checkpoints are in another store than this home's: in the
         wrong store they would look missing (Law 5)."""
         if spec.checkpoints_uri != self.checkpoints.uri:
             raise InvalidRequestError(
@@ -324,7 +324,7 @@ class Home:
             )
 
     def refuse_left_checkpoints(self, control: StreamControl, deployment_id: str) -> None:
-        """Refuse a new deployment that would go on unasked from checkpoints already in its place (Law 5).
+        """Refuse a new deployment that would continue unasked from checkpoints already in its place (Law 5).
 
         Raises:
             ConflictError: an earlier stream of this name left checkpoints; or a query is being adopted as this stream.
@@ -342,7 +342,7 @@ class Home:
             )
 
     def check(self) -> str:
-        """Test that the home can be written and that its conditional writes hold; returns one sentence for people.
+        """Test that the home can be written and that its conditional writes hold; returns one human-readable sentence.
 
         Raises:
             InvalidRequestError: no permission, no bucket, conditions that do not hold, or checkpoints where Spark
@@ -378,7 +378,7 @@ class Home:
 
 
 def default_work_dir(checkpoints_uri: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """The default folder of launches where checkpoints lie in no folder: below the user's state folder (XDG), one for
+    """The default folder of launches where checkpoints are in no folder: below the user's state folder (XDG), one for
     each store of checkpoints, since two homes may have a stream of the same name."""
     state = environ.get("XDG_STATE_HOME") or ""
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
@@ -423,7 +423,7 @@ def is_stream_id(name: str) -> bool:
     return True
 
 
-# One odd object never hides the other streams: the error of a look at one stream, as it is shown beside the others.
+# One odd object never hides the other streams: the error of a poll of one stream, as it is shown next to the others.
 
 
 def of_one_stream(home: Home, error: Exception) -> StreamStateError:

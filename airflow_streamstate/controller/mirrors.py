@@ -180,7 +180,7 @@ class Mirrors:
                     on_progress=report,
                 )
             except SnapshotNotFoundError:
-                continue  # it was removed meanwhile
+                continue  # it was removed in the meantime
             except DataError as error:
                 failures.append(error)  # newer snapshots may be whole
                 continue
@@ -201,11 +201,11 @@ def _current_spec(control: StreamControl) -> DeploymentSpec | None:
     return None if deployment_id is None else control.spec(deployment_id)
 
 
-# Restore a home from mirrors: what a deploy needs to go on from each stream's newest snapshot there.
+# Restore a home from mirrors: what a deploy needs to continue from each stream's newest snapshot there.
 #
 # In this order, each step safe to repeat: the data; the deployment's artifacts, plans and events; the manifest; one
 # event that ends the deployment at that snapshot; its spec; and last the register. A partial restore has no register,
-# so that nothing uses it, and the same call goes on with it.
+# so that nothing uses it, and the same call continues with it.
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class RestoredStream(View):
         snapshot_id, snapshot_kind: the snapshot that its next deployment starts from.
         is_end: no later batch is known to have run. False: the rows of later batches come again.
         files, size_bytes: what was fetched.
-        dropped: mirrors that were given up, each with the reason.
+        dropped: mirrors that were abandoned, each with the reason.
     """
 
     form: ClassVar[str] = (
@@ -364,7 +364,7 @@ class Restoring:
                 next_step="Check the stream's name and the URI of the mirror.",
             )
         newest = max(manifests, key=lambda one: one.order)
-        # A snapshot with the same id and another write id is of a stream that went on from an older mirror.
+        # A snapshot with the same id and another write id is of a stream that continued from an older mirror.
         holders = tuple(
             StreamControl(mirror, stream_id, self._home.clock, keys=self._home.config.keys)
             for number, mirror in enumerate(self._mirrors)
@@ -495,7 +495,7 @@ class Restoring:
 
 
 _RESTORED = "restore-home"
-"""Stands for the id of a command in the event of a restore."""
+"""Takes the place of a command's id in the event of a restore."""
 
 
 def _spec_at(found: _Found) -> DeploymentSpec:
@@ -528,7 +528,7 @@ def _is_said_here(event: Event | None) -> bool:
 
 def _unread_behind(entries: Sequence[NumberedEvent], manifest: SnapshotManifest) -> list[int] | None:
     """The unreadable events, maybe of a later attempt, after the event by which the last known attempt ended at this
-    snapshot. None where there is no such event."""
+    snapshot. None if there is no such event."""
     last = max((entry.event.attempt for entry in entries if entry.event is not None), default=0)
     ends = [
         entry.number

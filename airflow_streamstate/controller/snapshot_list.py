@@ -35,7 +35,7 @@ class Snapshots:
         return sorted(found, key=lambda manifest: manifest.order)
 
     def unreadable(self, stream_id: str) -> list[str]:
-        """The ids of snapshots with an unreadable manifest; ``verify`` tells why. Raises StreamNotFoundError."""
+        """The ids of snapshots with an unreadable manifest; ``verify`` reports why. Raises StreamNotFoundError."""
         control = self._context.home.need_stream(stream_id)
         found = []
         for snapshot_id in control.snapshot_ids():
@@ -46,7 +46,7 @@ class Snapshots:
         return found
 
     def verify(self, stream_id: str, snapshot_id: str) -> list[Problem]:
-        """Read every byte of a snapshot, and list what is missing, altered or unreadable. Seals a whole snapshot.
+        """Read every byte of a snapshot, and list what is missing, altered or unreadable. Seals a complete snapshot.
 
         For the snapshot that the current deployment started from, also lists what the predecessor's driver did after
         it.

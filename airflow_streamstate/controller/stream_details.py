@@ -37,7 +37,7 @@ class StreamDetails:
         """Change the owner and the labels.
 
         Args:
-            owner: "" for none; None: as it is.
+            owner: "" for no owner; None: as it is.
             labels: all labels; None: those that the stream has.
             more_labels: labels to add to those, or to change.
             without: names of labels to remove.

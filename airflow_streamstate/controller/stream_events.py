@@ -1,7 +1,7 @@
 """What happened to a stream as a whole: read from its journals, so that nothing is lost while no reader runs.
 
-The journals of its deployments and upgrades are the record. What no journal says (a driver that died without a word, a
-first commit, restarts given up) is seen from the present state, and told once by the cursor of the reader.
+The journals of its deployments and upgrades are the record. What no journal reports (a driver that died without a
+word, a first commit, restarts abandoned) is seen from the present state, and reported once by the cursor of the reader.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CLOCKS_DIFFER = timedelta(hours=1)
 
 
 class StreamEvents:
-    """Reads the events of streams, each reader with a cursor of its own."""
+    """Reads the events of streams, each reader with its own cursor."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
@@ -79,14 +79,14 @@ class StreamEvents:
         return list(reader.read(self._context)), reader.cursor
 
     def _ended_upgrades(self, control: StreamControl) -> Iterator[UpgradeState]:
-        """The upgrades of a stream that are over, each read once: what is over stays as it is."""
+        """The upgrades of a stream that have ended, each read once: what has ended stays as it is."""
         journal = UpgradeJournal(control)
         for upgrade_id in journal.ids():
             key = (control.stream_id, upgrade_id)
             with self._guard:
                 state = self._over.get(key)
             if state is None:
-                with suppress(DataError):  # `status` and `doctor` tell it; the other upgrades are told
+                with suppress(DataError):  # `status` and `doctor` report it; the other upgrades are reported here
                     state = journal.state(upgrade_id)
             if state is not None and state.is_over:
                 with self._guard:
@@ -111,7 +111,7 @@ class _Reader:
                 try:
                     passed = context.observer.observe(self.seen.stream_id, deployment_id)
                 except DeploymentNotFoundError:
-                    continue  # a folder without a record: it never began, or was pruned
+                    continue  # a folder without a record: it never started, or was pruned
                 yield from self._of_journal(passed)
                 yield from self._left_silently(passed)
         yield from self._of_journal(self.seen)
@@ -150,7 +150,7 @@ class _Reader:
             )  # fmt: skip
 
     def _left_silently(self, seen: Observation) -> Iterator[StreamEvent]:
-        """The end of an attempt that has a successor and said nothing of its end."""
+        """The end of an attempt that has a successor and recorded no end."""
         if self.cursor.attempt and not self.cursor.has_ended:
             attempt = self.cursor.attempt
             yield from self._once(
@@ -158,7 +158,7 @@ class _Reader:
             )
 
     def _of_state(self) -> Iterator[StreamEvent]:
-        """What no journal says, of the current attempt."""
+        """What no journal reports, of the current attempt."""
         seen, restarts = self.seen, self.seen.register.restarts
         if is_healthy(seen) and not seen.has_come_to_its_end:
             yield from self._once(seen, seen.attempt, "healthy", "each query has committed a batch", seen.observed_at)
@@ -176,12 +176,12 @@ class _Reader:
             yield from self._once(seen, seen.attempt, "gave_up", restarts.gave_up, seen.observed_at)
 
     def _of_alerts(self) -> Iterator[StreamEvent]:
-        """What the alert rules of the stream say, once for each time that one is raised, whichever audience is told."""
+        """The alerts of the stream, once for each time that one is raised, whichever audience is notified."""
         seen, standing = self.seen, dict[str, Alert]()
         try:
             stored = AlertBook(self.control).read()
         except DataError:
-            return  # the process that evaluates the rules tells it
+            return  # the process that evaluates the rules reports it
         for told in () if stored is None else stored.value.audiences.values():
             for alert in told.standing:
                 key = f"{alert.rule}/{alert.subject}"
@@ -252,7 +252,7 @@ class _Reader:
 
 
 def _ended_at(seen: Observation, attempt: int) -> datetime:
-    """The last sign of life of an attempt that ended without a last word."""
+    """The last sign of life of an attempt that ended without a terminal event."""
     events = [entry.event for entry in seen.events if entry.event is not None]
     said = [event for event in events if event.attempt == attempt]
     if not said:

@@ -45,7 +45,7 @@ def refuse_stream(control: StreamControl) -> None:
     """Refuse an adoption under the name of an existing stream.
 
     Raises:
-        ConflictError: the stream exists; its checkpoints lie where those of the adoption would.
+        ConflictError: the stream exists; its checkpoints are where those of the adoption would be.
         MalformedMessageError: the stream exists, and its register is gone.
     """
     if control.register_or_lost() is not None:
@@ -58,7 +58,7 @@ def refuse_stream(control: StreamControl) -> None:
 
 
 def refuse_adopted(control: StreamControl) -> None:
-    """Refuse a stream that is being adopted, and one that came from an adoption that was given up: its query went on
+    """Refuse a stream that is being adopted, and one that came from an adoption that was abandoned: its query continued
     by itself (Law 14).
 
     Raises:
@@ -90,7 +90,7 @@ def refuse_adopted(control: StreamControl) -> None:
         )
 
 
-# One request id stands for one request (Law 2).
+# One request id identifies one request (Law 2).
 
 Recorded: TypeAlias = "RequestRecord | ScratchRun | Upgrade"
 """The record of a request; each kind keeps the digest of the request."""
@@ -134,7 +134,7 @@ class UpgradeHold:
     Attributes:
         text: its id, phase and owner, in one line; "" where none holds the stream.
         owner: who drives it, by the last sign of life; None where nobody has to.
-        is_of_watchers: a watcher has begun it, and any watcher drives it.
+        is_of_watchers: a watcher has started it, and any watcher drives it.
     """
 
     upgrade_id: str = ""
@@ -150,7 +150,7 @@ class BusyError(ConflictError):
 
 
 class NotHeldError(ConflictError):
-    """The calling upgrade does not hold the stream: it is over, or it never held it."""
+    """The calling upgrade does not hold the stream: it has ended, or it never held it."""
 
 
 def refuse_during_upgrade(control: StreamControl, register: StreamRegister | None, upgrade_id: str | None) -> None:
@@ -162,7 +162,7 @@ def refuse_during_upgrade(control: StreamControl, register: StreamRegister | Non
 
     Raises:
         BusyError: another upgrade is under way.
-        NotHeldError: ``upgrade_id`` does not hold the stream, or another worker ended it meanwhile (Law 4).
+        NotHeldError: ``upgrade_id`` does not hold the stream, or another worker ended it in the meantime (Law 4).
     """
     if upgrade_id is None:
         refuse_another_upgrade(control, register, None)
@@ -214,7 +214,7 @@ def _ways_out(stream_id: str, *, is_asking: bool) -> str:
 
 
 def hold_of(control: StreamControl, register: StreamRegister) -> UpgradeHold:
-    """The upgrade that holds the stream, as far as clocks tell whether somebody drives it."""
+    """The upgrade that holds the stream, as far as clocks show whether somebody drives it."""
     upgrade_id = register.upgrade_id
     if upgrade_id is None:
         return UpgradeHold()

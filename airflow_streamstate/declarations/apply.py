@@ -48,9 +48,9 @@ from airflow_streamstate.protocol.policies import Ownership, RetentionPolicy
 from airflow_streamstate.protocol.terms.order import WaveTerms
 
 Target = DeclaredStream | StreamDifference
-"""What is made: a stream as its file says, or the end of one that no file declares."""
+"""What is made: a stream as its file declares it, or the end of one that no file declares."""
 Say = Callable[[str, str], None]
-"""Told a stream and one line about it."""
+"""Gets a stream and one line about it."""
 Result = Literal["done", "unchanged", "refused", "failed", "not begun"]
 _MOST_LOOKS = 5
 _MOST_TRIES = 1_000
@@ -62,8 +62,8 @@ class Applied(View):
 
     Attributes:
         result: ``done``: it is as declared now; ``unchanged``: it was; ``refused``, ``failed``: it runs as before or
-            not, as ``reason`` says; ``not begun``: other failures, or a stream that it depends on, held it back.
-        upgrade_id: of an upgrade; "" for none.
+            not, as ``reason`` states; ``not begun``: other failures, or a stream that it depends on, held it back.
+        upgrade_id: of an upgrade, or "".
     """
 
     stream_id: str
@@ -81,14 +81,14 @@ class Applied(View):
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A stream whose change has begun, and waits.
+    """A stream whose change has started, and waits.
 
     Attributes:
-        step: ``continue``: of an upgrade that another declaration, or a person, began, and of a driver that another
+        step: ``continue``: of an upgrade that another declaration, or a person, started, and of a driver that another
             call has launched.
         condition: what it waits for; ``unwell`` for a changed stream that is watched.
         until_at: the end of the wait.
-        deployment_id: the deployment that is changed, or begun.
+        deployment_id: the deployment that is changed, or started.
         applied: of a stream that is watched: what became of it so far.
     """
 
@@ -140,7 +140,7 @@ class ApplyStarted:
 
 _BEGUN = TypeAdapter(ApplyStarted)
 Wait = Callable[[Controller, UnderWay, Say], Mapping[str, Any] | None]
-"""Waits for a condition: what was seen, or None where it has not come and the caller is to go on later. Raises
+"""Waits for a condition: what was seen, or None if it is not met yet and the caller must continue later. Raises
 DeadlineExceededError after its ``until_at``, and the error of a condition that cannot be met any more."""
 
 
@@ -150,7 +150,7 @@ def wait_for(
     """Wait in this thread; an upgrade is brought to its end.
 
     Args:
-        report: told what is waited for, whenever there is news.
+        report: gets what is waited for, whenever there is news.
     """
     condition, stream_id = waits.condition, waits.stream_id
     left_seconds = max((waits.until_at - controller.clock.now()).total_seconds(), 0.0)
@@ -168,7 +168,7 @@ class ApplyTerms(WaveTerms):
     """How a folder is applied.
 
     Attributes:
-        compared: what ``diff`` said before, by stream: one that would be changed otherwise by now is refused; None:
+        compared: what ``diff`` reported before, by stream: one that would be changed otherwise by now is refused; None:
             each is changed as it differs now.
     """
 
@@ -198,9 +198,9 @@ class Applying:
 
     Args:
         new_controller: a controller of the home, one for each thread.
-        say: told each step in one line.
-        wait: waits for what has begun.
-        interrupted: told the streams that are still under way when this is interrupted, before it waits for them.
+        say: gets each step in one line.
+        wait: waits for what has started.
+        interrupted: gets the streams that are still under way when this is interrupted, before it waits for them.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class Applying:
         self._interrupted = interrupted
 
     def apply(self, declared: Sequence[DeclaredStream], terms: ApplyTerms) -> list[Applied]:
-        """Make the streams as declared, and wait for it; what became of each, in the order in which they were begun.
+        """Make the streams as declared, and wait for it; what became of each, in the order in which they were started.
 
         Raises:
             HomeFormatError: this version does not read the home.
@@ -247,12 +247,12 @@ class Applying:
 
         Args:
             waves: all of them; the streams of the wave ``last`` are watched, too, if another one follows.
-            begun: goes on with this.
+            begun: continues with this.
             is_tried_again: a caller before this one may have changed streams of the wave ``last`` since they were
                 compared: these are ``done``, once they are well.
 
         Returns:
-            What became of the streams; and what waits, None where all is over.
+            What became of the streams; and what waits, None if everything has ended.
         """
         refuse_other_format(self._new_controller())
         progress = _Progress(_canaries((one for wave in waves for one in wave), terms))
@@ -277,7 +277,7 @@ class Applying:
         return list(progress.by_stream.values()), None
 
     def _held_back(self, progress: _Progress, terms: ApplyTerms) -> str:
-        """Why nothing else is begun; "" for no reason."""
+        """Why nothing else is started; "" for no reason."""
         if not all(one.is_well for name, one in progress.by_stream.items() if name in progress.canaries):
             return "a canary is not well"
         most = terms.stop_after_failures
@@ -288,11 +288,11 @@ class Applying:
     def _run_wave(
         self, wave: Sequence[Target], terms: ApplyTerms, progress: _Progress, waits: Sequence[UnderWay]
     ) -> list[UnderWay]:
-        """Begin the streams of a wave, or go on with those that are known to wait; those that wait then."""
+        """Start the streams of a wave, or continue with those that are known to wait; those that wait then."""
         known = {one.stream_id: one for one in waits}
         left = [one for one in wave if one.stream_id in known or one.stream_id not in progress.by_stream]
         waiting = []
-        # Watches begin and end together.
+        # Watches start and end together.
         workers = len(left) if any(one.is_watched for one in waits) else min(terms.wave, len(left))
         for one in self._in_threads(left, workers, lambda each: self._apply_one(each, terms, progress, known)):
             if isinstance(one, UnderWay):
@@ -304,7 +304,7 @@ class Applying:
     def _in_threads(
         self, targets: Sequence[Target], workers: int, act: Callable[[Target], Applied | UnderWay]
     ) -> Iterator[Applied | UnderWay]:
-        """What ``act`` gives for each, in their order; after an interruption nothing more is begun."""
+        """What ``act`` gives for each, in their order; after an interruption nothing more is started."""
         todo = deque((target, Future[Applied | UnderWay]()) for target in targets)
         futures = {target.stream_id: future for target, future in todo}
 
@@ -320,7 +320,7 @@ class Applying:
                 except BaseException as error:
                     future.set_exception(error)
 
-        # Daemons: the end of the process waits for none of them, so that a second interruption leaves at once.
+        # Daemons: the end of the process waits for no thread, so that a second interruption leaves at once.
         threads = [threading.Thread(target=work, name=f"apply-{number}", daemon=True) for number in range(workers)]
         for thread in threads:
             thread.start()
@@ -419,7 +419,7 @@ class _UndeclaredStream:
         self._stream_id = stream_id
 
     def difference(self) -> StreamDifference:
-        """What is to be done."""
+        """What must be done."""
         status = self._controller.status(self._stream_id)
         step: Step = "stop" if status.state in NOT_ENDED else "nothing"
         return StreamDifference(self._stream_id, "not declared", step, str(status.state), status.deployment_id)
@@ -470,7 +470,7 @@ class _OneStream:
         try:
             stored = home.control(self._stream_id).register() if home.is_there() else None
         except DataError:
-            return 0  # the comparison says so
+            return 0  # the comparison reports that
         return 0 if stored is None else stored.value.attempt
 
     def made(self, found: StreamDifference) -> Applied | UnderWay:
@@ -497,7 +497,7 @@ class _OneStream:
         return Applied(self._stream_id, found.step, "done", "", found.deployment_id)
 
     def after(self, waits: UnderWay, seen: Mapping[str, Any]) -> Applied | UnderWay:
-        """What became of it now that what it waited for has come. Raises StreamStateError."""
+        """What became of it now that the condition it waited for is met. Raises StreamStateError."""
         if waits.applied is not None:
             reason = f"it was changed, and is {seen['state']} now: {seen['why']}"
             self._say(self._stream_id, reason)
@@ -510,14 +510,14 @@ class _OneStream:
         return Applied(self._stream_id, waits.step, "done", "", waits.deployment_id)
 
     def _found_made(self, found: StreamDifference) -> Applied:
-        """Of a stream that is as declared: a try before this one may have begun its change since it was compared."""
+        """Of a stream that is as declared: a try before this one may have started its change since it was compared."""
         before = self._before
         if before is None or before.step in ("nothing", "refused"):
             return Applied(self._stream_id, "nothing", "unchanged", found.reason, found.deployment_id)
         return Applied(self._stream_id, before.step, "done", "", found.deployment_id)
 
     def _continued(self) -> Applied | UnderWay:
-        """The upgrade that holds the stream, also one of another declaration; then the stream is compared again.
+        """The upgrade that holds the stream, also one of a different declaration; then the stream is compared again.
 
         Without an upgrade it is a driver that a caller before this one has launched.
         """
@@ -537,7 +537,7 @@ class _OneStream:
         return self._started(step, found.deployment_id)
 
     def _is_own(self, view: UpgradeView) -> bool:
-        """Whether an upgrade is the change that the file declares: a caller before this one began it."""
+        """Whether an upgrade is the change that the file declares: a caller before this one started it."""
         upgrade = view.state.upgrade
         before = self._controller.home.control(self._stream_id).spec(upgrade.old_deployment_id).version
         digest = upgrade_request(self._declared, self._controller.home.home.uri, before).digest
@@ -592,7 +592,7 @@ class _OneStream:
         return Applied(self._stream_id, step, result, reason, deployment_id, view.upgrade_id)
 
     def _request_id(self, digest: str, deployment_id: str) -> tuple[str, UpgradeView | None]:
-        """The id for this change, and the upgrade that it was before, where that is not to be tried again.
+        """The id for this change, and the upgrade that it was before, if that must not be tried again.
 
         One that ended as asked was followed by another version: the same change is a new one then. Unless it was of
         this very deployment: then another caller has made it since this one compared.
@@ -693,7 +693,7 @@ def _hold_back(wave: Sequence[Target], reason: str, progress: _Progress) -> None
 
 
 def _held_back_by(target: Target, progress: _Progress) -> str:
-    """Which stream that it depends on is not as declared; "" for none."""
+    """Which stream that it depends on is not as declared, or ""."""
     for name in () if isinstance(target, StreamDifference) else target.declaration.depends_on:
         before = progress.by_stream.get(name)
         if before is not None and not before.is_well:

@@ -171,7 +171,7 @@ class StreamDifference(View):
             only where it prunes.
         state, deployment_id: of the stream now; "" where it is new.
         fields: what differs, by the names of files, with dots: ``conf.spark.x``, ``restart.on_failure``.
-        reason: why nothing can be done, or what is under way; "" for nothing to say.
+        reason: why nothing can be done, or what is under way; "" for nothing to report.
         verdict: of the plan; "" where none was made.
     """
 
@@ -202,7 +202,7 @@ def compare(controller: Controller, declared: DeclaredStream, *, tries_again: bo
     """Compare a declared stream with what the home runs. Never raises for a stream that cannot be compared.
 
     Args:
-        tries_again: a driver that has failed before it had committed anything is to be tried again as it is.
+        tries_again: a driver that has failed before it had committed anything is tried again as it is.
     """
     stream_id = declared.stream_id
     try:
@@ -240,8 +240,8 @@ def compare_all(
 
     Args:
         are_all: other streams are not declared; false: nothing is known of them.
-        plan_deadline_seconds: each changed version is rehearsed, for so long at most; None: none is.
-        report: told each stream before it is compared.
+        plan_deadline_seconds: each changed version is rehearsed, for this long at most; None: no version is.
+        report: gets each stream before it is compared.
 
     Raises:
         HomeFormatError: this version does not read the home.
@@ -454,7 +454,7 @@ def _step(
     *,
     has_rewrite: bool,
 ) -> tuple[Step, str]:
-    """What makes the stream as declared, and why it is that, where that needs a word."""
+    """What makes the stream as declared, and why, if that needs an explanation."""
     if seen.register.retirement is not None:
         return "refused", "the stream is retired; `streamstate deploy --revive` starts it again"
     if status.upgrade:
@@ -507,7 +507,7 @@ def _step_of_ended(state: str, is_other: bool, rules: Step, *, has_rewrite: bool
 
 # What else is wrong with declared streams, found without a home: by the checks that a deploy would make.
 #
-# The checks tell what is wrong, and not always in which field of a file. That is found by leaving fields out, one
+# The checks report what is wrong, and not always in which field of a file. That is found by leaving fields out, one
 # after the other: the one without which the refusal is gone, or is another one, is what it was about.
 
 _ANY_HOME = "file:///"

@@ -1,4 +1,4 @@
-"""Writing the file of a stream that runs, with its pinned code beside it: read again, it differs in nothing."""
+"""Writing the file of a stream that runs, with its pinned code next to it: read again, it differs in nothing."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _BESIDE = ("application", "modules")
 
 
 def export_stream(controller: Controller, stream_id: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """Write ``STREAM.yaml`` into a folder, and the pinned code of the current deployment into ``STREAM/`` beside it.
+    """Write ``STREAM.yaml`` into a folder, and the pinned code of the current deployment into ``STREAM/`` next to it.
 
     Returns:
-        The file, and sentences on what it cannot say.
+        The file, and sentences on what it cannot express.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -104,7 +104,7 @@ def version_fields(version: Version, home_uri: str, code: Path) -> tuple[dict[st
 
 
 def _in_file(one: Term, value: Any, code: Path) -> Any:
-    """A file as its path, or, if only modules beside the script are meant, as its name."""
+    """A file as its path, or, if only modules next to the script are meant, as its name."""
     if not isinstance(value, Artifact):
         return value
     return "/".join(filter(None, (code.name, _folder_of(one), value.name))) if is_path(one) else value.name

@@ -71,7 +71,7 @@ class FileProblem:
 
 @dataclass(frozen=True)
 class DeclaredStream:
-    """A stream as a file says it.
+    """A stream as a file declares it.
 
     Attributes:
         path: of the file; paths in it are relative to its folder.
@@ -125,7 +125,7 @@ class Lines:
     nodes: int = 0
 
     def of(self, at: tuple[str, ...]) -> int:
-        """The line of a field, or of the nearest one around it that the file has; 0 for none."""
+        """The line of a field, or of the nearest one around it that the file has, or 0."""
         return next((self.by_path[at[:size]] for size in range(len(at), 0, -1) if at[:size] in self.by_path), 0)
 
 
@@ -138,7 +138,7 @@ class _UnreadableError(Exception):
 
 
 def read_streams(paths: Sequence[Path], root: Path | None = None) -> ReadFiles:
-    """Read files, and all files of folders, those of their folders included; names that begin with a dot are left out.
+    """Read files, and all files of folders, those of their folders included; names that start with a dot are left out.
 
     Args:
         root: as in ``DeclaredStream``; the caller's, never the file's.
@@ -161,7 +161,7 @@ def read_streams(paths: Sequence[Path], root: Path | None = None) -> ReadFiles:
 
 
 def are_folders(paths: Sequence[Path]) -> bool:
-    """Whether a stream that no file of these declares is declared nowhere: other files may lie beside a single one."""
+    """Whether a stream that no file of these declares is declared nowhere: a single file may have others next to it."""
     return all(path.is_dir() for path in paths)
 
 
@@ -177,7 +177,7 @@ def need_folders(paths: Sequence[Path]) -> None:
 
 
 def _from_here(path: Path) -> Path:
-    """As people name a file: from the current folder, where it lies below."""
+    """As people name a file: from the current folder, if it is below that."""
     whole, here = path.absolute(), Path.cwd()
     return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
@@ -457,7 +457,7 @@ def _part_at(at: tuple[str, ...]) -> type[BaseModel]:
     return found
 
 
-# The requests that a declaration stands for.
+# The requests that a declaration amounts to.
 
 
 def deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | None = None) -> DeployRequest:
@@ -487,7 +487,7 @@ def _deploy_request(declared: DeclaredStream, home_uri: str, request_id: str | N
 
 
 def _version_values(declared: DeclaredStream, home_uri: str) -> dict[str, Any]:
-    """What its file says of its version, as ``read_patch`` takes it."""
+    """What its file declares of its version, as ``read_patch`` takes it."""
     given = values_in(Version, declared.declaration)
     paths = (one for one in terms_of(Version) if is_path(one) and one.name in given)
     found = given | {one.name: _with_paths(declared, one, given[one.name]) for one in paths}
@@ -526,7 +526,7 @@ def check_script(declared: DeclaredStream) -> None:
             next_step="Mend the script.",
         ) from None
     except OSError:
-        pass  # said by the read of its version
+        pass  # reported by the read of its version
 
 
 def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) -> UpgradeRequest:
@@ -539,7 +539,7 @@ def upgrade_request(declared: DeclaredStream, home_uri: str, before: Version) ->
         InvalidRequestError: as ``deploy_request``.
     """
     rewrite = rewrite_of(declared, before)
-    # An upgrade starts as the state says; ``start`` is of deployments that are no upgrades.
+    # An upgrade starts as the state demands; ``start`` is of deployments that are no upgrades.
     request = deploy_request(declared, home_uri)
     request = replace(request, terms=replace(request.terms, start=None), rewrite=rewrite, stream=StreamTerms())
     terms = upgrade_terms(declared)
@@ -560,7 +560,7 @@ def version_after(declared: DeclaredStream, home_uri: str, before: Version) -> V
 
 
 def stream_values(declared: DeclaredStream) -> dict[str, Any]:
-    """What its file says of the stream itself, by the names of ``StreamTerms``: what is left out has its default."""
+    """What its file sets of the stream itself, by the names of ``StreamTerms``: what is left out has its default."""
     given = values_in(StreamTerms, declared.declaration)
     return {one.name: _whole(one, given.get(one.name)) for one in terms_of(StreamTerms)}
 
@@ -585,7 +585,7 @@ def rewrite_of(declared: DeclaredStream, before: Version) -> StateRewrite | None
 
 
 def _is_needed(name: str, value: Any, needed: Mapping[str, str]) -> bool:
-    """Whether the current version lacks a setting that this value stands for, or it stands for none."""
+    """Whether the current version lacks a setting that this value requires, or it requires none."""
     conf = conf_of(StateRewrite(**{name: value}))
     return not conf or not needed.keys().isdisjoint(conf)
 

@@ -88,7 +88,7 @@ class PlacedPart:
     """A term of files.
 
     Attributes:
-        changes: what a change of it makes of the stream: of the part that it is in, if it does not say so itself.
+        changes: what a change of it makes of the stream; by the part that it is in, if it does not declare that itself.
     """
 
     term: Term

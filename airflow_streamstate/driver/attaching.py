@@ -120,8 +120,8 @@ class Attached:
 def attach() -> Attached:
     """Become the attempt of a deployment that ``deploy --attach`` started this process for.
 
-    Call it before the first query starts. From then on ``__file__`` of the script is where it lay when it was deployed,
-    and imports find what lies beside it. In any other process it does nothing, and says so in the driver's log.
+    Call it before the first query starts. From then on the script's ``__file__`` is where it was deployed from, and
+    imports find what is next to it. In any other process it does nothing, and logs that.
 
     Raises:
         SystemExit: this process cannot become that attempt; status 4 where another driver is that attempt, else 1.
@@ -148,7 +148,7 @@ def attach() -> Attached:
 
 
 def _lie_at(script_path: str, config: DriverConfig, supervisor: Supervisor) -> None:
-    """Run the rest of the script as if it lay where it was deployed from, with the pinned modules."""
+    """Run the rest of the script as if it were where it was deployed from, with the pinned modules."""
     found = FoundModules(SYSTEM_CLOCK)
     found.belong_to(supervisor.attempt)
     find_beside(script_path, config.application, config.modules, found.keep)

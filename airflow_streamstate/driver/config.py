@@ -1,4 +1,4 @@
-"""``driver.json``: which attempt a driver is, where its home lies, which script it runs. ``spec.json`` has the rest."""
+"""``driver.json``: which attempt a driver is, where its home is, which script it runs. ``spec.json`` has the rest."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class DriverConfig:
     """The content of ``driver.json``.
 
     Attributes:
-        checkpoints_uri: where Spark's checkpoints lie: a folder of this machine, or on S3.
+        checkpoints_uri: where Spark's checkpoints are: a folder of this machine, or on S3.
         launch_key: names this driver.
-        application: local path of the script, its modules beside it; a relative one is below the folder of the file.
+        application: local path of the script, its modules alongside it; a relative one is below the folder of the file.
         script_path: where the script was deployed from, its ``__file__``; None for ``application``.
         modules: paths of the modules below the folder of ``application``.
         secrets: resolved secrets, removed from everything that the driver prints or records.
         reading: which state of snapshots to read (``snapshot.state_order``); None for a driver that runs its script.
         s3_…, gcs_…, azure_…: how to reach the stores of the home (``store.options``); None for what the environment
-            says. Credentials are never here.
+            sets. Credentials are never here.
         environment: variables that the driver sets itself, where its launcher could not.
         home_id: of a driver on another machine: the id of the home that it is meant to see; None for one here.
         has_witness: of such a driver: the folder of its checkpoints has ``layout.witness_key``.
-        launch_folder: the folder in which the file lies; "" where it was not read from a file.
+        launch_folder: the folder in which the file is; "" where it was not read from a file.
     """
 
     home_uri: str
@@ -103,7 +103,7 @@ class DriverConfig:
         """The configuration in this JSON object; unknown fields are ignored (Law 7).
 
         Raises:
-            MalformedMessageError: a field is missing or of another type.
+            MalformedMessageError: a field is missing or of a different type.
         """
         attempt = raw.get("attempt")
         if not isinstance(attempt, int) or isinstance(attempt, bool):

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 # Ends a python whose JVM is gone.
 #
-# ``spark-submit`` is a JVM that starts python. If that JVM is killed, python goes on as an orphan, and its agent
+# ``spark-submit`` is a JVM that starts python. If that JVM is killed, python continues as an orphan, and its agent
 # would write heartbeats for a query that no longer runs.
 
 WATCH_SECONDS = 0.5
@@ -292,10 +292,10 @@ def run_reading(config: DriverConfig, clock: Clock) -> int:
 
 
 def run_scratch(config: DriverConfig, clock: Clock) -> int:
-    """Rehearse or replay the script, as its record says, and record the verdict; 0 if the script came to its end.
+    """Rehearse or replay the script, as its record asks, and record the verdict; 0 if the script came to its end.
 
     If the record of a rehearsal asks for it and the state does not fit, a second pass tries each query as after a
-    drain. If it says ``waits_until`` and the verdict is good, a further pass waits at its first ``start()`` for a
+    drain. If it has ``waits_until`` and the verdict is good, a further pass waits at its first ``start()`` for a
     handover.
 
     Raises:
@@ -400,7 +400,7 @@ def _run_script(
         return ScriptFailure(error=f"{type(error).__name__}: {error}", traceback="", exit_status=FAILED_STATUS)
 
     def before_report(error: BaseException) -> None:
-        # The JVM is gone: the script's error says nothing about its queries, and the watchdog ends this process.
+        # The JVM is gone: the script's error shows nothing about its queries, and the watchdog ends this process.
         if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
             clock.sleep(LOST_JVM_SECONDS)
         interception.tell_of_failed_script()
@@ -424,8 +424,7 @@ def see_reads(config: DriverConfig, spec: DeploymentSpec) -> None:
 
 
 def _watch_functions(replaying: Replaying) -> None:
-    """Have the values told where a function of the script fails in a worker, and a debugger opened where one is asked
-    for."""
+    """Report the values where a function of the script fails in a worker, and open a debugger if one is asked for."""
     from airflow_streamstate.driver.spark.python_daemon import run_workers_with_values
 
     why_not = run_workers_with_values(replaying.debugger)

@@ -87,8 +87,8 @@ def find_beside(script_path: str, application: str, names: Sequence[str], keep: 
     """Let imports find the modules of a script's folder.
 
     Args:
-        script_path: where the script lay when it was deployed.
-        application: the pinned script; ``names`` of pinned modules lie beside it.
+        script_path: where the script was when it was deployed.
+        application: the pinned script; ``names`` of pinned modules are alongside it.
     """
     folder = Path(script_path).resolve().parent
     PinnedModules(Path(application).parent, folder, names, keep).install()
@@ -101,7 +101,7 @@ def show_source(path: str, source: bytes) -> None:
 
 
 class _PinnedLoader(SourceFileLoader):
-    """Loads one module from its pinned bytes; ``path`` is where it lay."""
+    """Loads one module from its pinned bytes; ``path`` is where it was deployed from."""
 
     def __init__(self, fullname: str, path: str, source: bytes) -> None:
         super().__init__(fullname, path)
@@ -112,7 +112,7 @@ class _PinnedLoader(SourceFileLoader):
         return self._source if path == self.path else super().get_data(path)
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - as the loader's
-        # Not the parent's, which would take a cached compilation of the file that lies there now.
+        # Not the parent's, which would take a cached compilation of the file that is there now.
         code: CodeType = self.source_to_code(self._source, self.path)
         return code
 
@@ -143,7 +143,7 @@ class PinnedModules(MetaPathFinder):
     def install(self) -> None:
         """Ask this finder before Python looks along its path, behind built-in modules.
 
-        An earlier one is replaced, and what it found is loaded anew, as a run of the script in a new process would.
+        An earlier one is replaced, and what it found is loaded again, as a run of the script in a new process would.
         """
         for earlier in [finder for finder in sys.meta_path if isinstance(finder, PinnedModules)]:
             sys.meta_path.remove(earlier)
@@ -184,7 +184,7 @@ class PinnedModules(MetaPathFinder):
         return spec
 
     def _places(self, fullname: str, along: Sequence[str]) -> Iterator[str]:
-        """Where below the script's folder the module may lie, by a path that Python looks along."""
+        """Where below the script's folder the module may be, by a path that Python looks along."""
         last = fullname.rpartition(".")[2]
         for entry in along:
             below = _below(Path(entry), self._folder)
@@ -212,7 +212,7 @@ class PinnedModules(MetaPathFinder):
         if name is None or name in self._names or any(part in _INSTALLED for part in Path(name).parts):
             return None
         if _below(Path(spec.origin), self._launch_folder) is not None:
-            return None  # a home beside the script: what Spark was given with this launch
+            return None  # a home alongside the script: what Spark was given with this launch
         body = Path(spec.origin).read_bytes()
         self._keep(name, body)
         placed = self._placed / name
@@ -226,7 +226,7 @@ class PinnedModules(MetaPathFinder):
 
 
 def _below(path: Path, folder: Path) -> str | None:
-    """The path below the folder, by its name or by what links lead to; None where it lies elsewhere."""
+    """The path below the folder, by its name or by what links lead to; None where it is elsewhere."""
     for one in (path, path.resolve()):
         if one.is_relative_to(folder):
             return one.relative_to(folder).as_posix()
@@ -240,7 +240,7 @@ def _below(path: Path, folder: Path) -> str | None:
 END_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Wakes the main thread from a sleep; a number that scripts and Spark do not use."""
 OWN_THREADS = "streamstate"
-"""How the names of this package's threads begin."""
+"""How the names of this package's threads start."""
 LEFT_SECONDS = 1.0
 """How long one daemon thread is waited for; it ends later, where it sleeps."""
 _IN_A_CALL = "py4j"
@@ -283,8 +283,11 @@ class ScriptEnd:
             thread.join(LEFT_SECONDS)
 
     def threads(self) -> list[threading.Thread]:
-        """The living threads of the run beside the main one: those that python waits for before it exits, and daemon
-        threads that run functions of the script itself."""
+        """The living threads of the run, without the main one.
+
+        These are the threads that python waits for before it exits, and daemon threads that run functions of the
+        script itself.
+        """
         if self._namespace is None:
             return []
         return [thread for thread in script_threads() if thread not in self._older and self._is_of_run(thread)]
@@ -350,7 +353,7 @@ def run_script(
 
     Args:
         before_report: called with an error before it is printed; need not return.
-        script_path: the ``__file__`` of the script, where it lay when it was deployed; None for ``application``.
+        script_path: the ``__file__`` of the script, where it was when it was deployed; None for ``application``.
         end: what another thread ends this run by.
     """
     shown = application if script_path is None else script_path
@@ -475,7 +478,7 @@ def _place_of(error: BaseException) -> str:
 def take_out_own_frames(error: BaseException) -> None:
     """Remove the frames of this package from the tracebacks of an exception and of its causes.
 
-    With them those of Python's import system beside them: Python takes these out itself where the loader is its own.
+    With them those of Python's import system next to them: Python takes these out itself where the loader is its own.
     """
     for part in origins_of(error):
         part.__traceback__ = _without_own_frames(part.__traceback__)

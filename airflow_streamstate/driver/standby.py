@@ -33,7 +33,7 @@ SHARE_ON_S3 = 0.05
 WARM_AGAIN_SECONDS = 30.0
 """Longest wait for warming the first query; the first pass did most of it, and a controller waits for this driver."""
 LOOK_SECONDS = 60.0
-"""Pause between two looks whether the upgrade that launched this driver is over."""
+"""Pause between two checks of whether the upgrade that launched this driver has ended."""
 ASK_AGAIN_SECONDS = 300.0
 """Pause between two questions to the first query's sink, which keep its connector warm."""
 
@@ -44,7 +44,7 @@ class WaitingDriver:
     Args:
         become: makes this process the attempt that a handover names, with its agent running; raises StreamStateError.
         end_process: ends the process with a status, from any thread; in a real driver it does not return.
-        bell: rung once a handover is written; None for none.
+        bell: rung once a handover is written; None if not set.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class WaitingDriver:
         return self._successor.start_query(requested_name, own_checkpoint_location, startable)
 
     def script_ended(self, failure: ScriptFailure | None) -> int:
-        """The script is over; the exit status of the process."""
+        """The script has ended; the exit status of the process."""
         if self._successor is not None:
             return self._successor.script_ended(failure)
         self._decide("given up")
@@ -101,7 +101,7 @@ class WaitingDriver:
 
     @property
     def is_over(self) -> bool:
-        """Whether this driver took over or gave up: its deadline is not watched any more."""
+        """Whether this driver took over or stopped waiting: its deadline is not watched any more."""
         return self._fate is not None
 
     def end_if_overdue(self) -> int | None:
@@ -133,7 +133,7 @@ class WaitingDriver:
         try:
             successor = self._become(handover)
         except StreamStateError as error:
-            # Not raised into the script alone: it could take this for the refusal of one query, and go on.
+            # Not raised into the script alone: it could take this for the refusal of one query, and continue.
             self.attempt.reporter.say(str(error))
             self._end_process(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
             raise
@@ -180,7 +180,7 @@ class WaitingDriver:
         self._bell.pause(clock, min(max(share_seconds, POLL_SECONDS_ON_DISK), self._max_poll_seconds))
 
     def _end_if_left(self) -> int | None:
-        """The exit status where the upgrade that launched this driver is over without a handover; else None."""
+        """The exit status where the upgrade that launched this driver has ended without a handover; else None."""
         now = self.attempt.clock.monotonic_seconds()
         if self._upgrade_id is None or now < self._looked_at_seconds + LOOK_SECONDS:
             return None

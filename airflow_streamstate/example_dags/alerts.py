@@ -1,7 +1,7 @@
-"""### Tell what is wrong with the streams
+"""### Report what is wrong with the streams
 
-Every few minutes a task looks at all streams of the home, and tells each alert once when it is raised and once when it
-is resolved, by the notifiers that are named here. Nothing else has to run for that.
+Every few minutes a task looks at all streams of the home, and reports each alert once when it is raised and once when
+it is resolved, by the notifiers that are named here. Nothing else has to run for that.
 """
 
 import os

@@ -1,7 +1,7 @@
 """### A back-fill that waits for a drain
 
-Another team's DAG, which must not begin before the stream has written all its state, and does not order the drain
-itself. It waits for the drain of the deployment that was current when the run began, whatever orders it; a later
+Another team's DAG, which must not start before the stream has written all its state, and does not order the drain
+itself. It waits for the drain of the deployment that was current when the run started, whatever orders it; a later
 version does not hide it. If that deployment ends in another way, or is not drained within a day, the back-fill is
 skipped.
 """
@@ -34,7 +34,7 @@ PARAMS = {
     schedule=None,
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before began
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try finds what the one before started
     render_template_as_native_obj=True,
     params=PARAMS,
     doc_md=__doc__,

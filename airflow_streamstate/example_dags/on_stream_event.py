@@ -1,7 +1,7 @@
 """### A DAG that starts because something happened to a stream
 
 No task asks: the triggerer watches the stream, and each of its events becomes an event of the asset. Here a driver that
-died, restarts that were given up, or a failed audit start a run, which says what happened.
+died, restarts that were abandoned, or a failed audit start a run, which reports what happened.
 """
 
 from airflow.sdk import Asset, AssetWatcher, dag, task

@@ -1,4 +1,4 @@
-"""### Plan an upgrade, then make it as the plan says
+"""### Plan an upgrade, then make it as planned
 
 The new version is rehearsed before anything is stopped: its script runs once on a fork of the stream's state, without
 its sink. If the state can be kept, the running version is stopped and the new one continues with it. If Spark

@@ -1,7 +1,7 @@
 """### Run a job every hour that reads what there is, and ends
 
 The job's trigger is `availableNow`. It was deployed once; each run of this DAG is its next attempt, with the recorded
-code, on its own checkpoints: it reads what came since the last run, and no row twice. If a run fails, a try begins the
+code, on its own checkpoints: it reads what came since the last run, and no row twice. If a run fails, a try starts the
 next attempt where the failed one had committed last.
 """
 

@@ -2,7 +2,7 @@
 
 The new version is rehearsed on a fork of the real state while the old one runs; if it cannot work, the task fails with
 the reason, and nothing is stopped. Otherwise the old version ends after its batch in flight and the new one continues
-with its state. If the new one does not commit its batches in time, it is given up, and the old one continues without a
+with its state. If the new one does not commit its batches in time, it is abandoned, and the old one continues without a
 lost or doubled row. Each step is in the log of the task; a retry continues.
 """
 
@@ -58,7 +58,7 @@ PARAMS = {
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try goes on with what the one before began
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},  # a try continues what the one before started
     render_template_as_native_obj=True,
     params=PARAMS,
     doc_md=__doc__,

@@ -19,12 +19,12 @@ PAGE_DAG_IDS = ""
 
 
 def poll_interval_seconds() -> float:
-    """Seconds between two looks of an operator that waits, where the operator says nothing."""
+    """Seconds between two polls of an operator that waits, if the operator sets none."""
     return float(conf.getfloat(SECTION, "poll_interval_seconds", fallback=POLL_INTERVAL_SECONDS))
 
 
 def poke_interval_seconds() -> float:
-    """Seconds between two looks of a sensor, where the sensor says nothing."""
+    """Seconds between two polls of a sensor, if the sensor sets none."""
     return float(conf.getfloat(SECTION, "poke_interval_seconds", fallback=POKE_INTERVAL_SECONDS))
 
 

@@ -26,7 +26,7 @@ SIGNING_KEY = "signing_secret_key"
 _SHOWN_NAMES = ("signing_key", "signing_keys")
 ROLE_SECONDS = range(1800, 43201)
 _PRINCIPAL = ("azure_tenant_id", "azure_client_id", "azure_client_secret")
-# The amazon provider's ``assume_role_kwargs`` as fields of a role; others are refused by name.
+# The amazon provider's ``assume_role_kwargs`` as fields of a role; others are refused explicitly.
 _OF_AMAZON = {"ExternalId": "external_id", "RoleSessionName": "session_name", "DurationSeconds": "duration_seconds"}
 
 
@@ -413,7 +413,7 @@ def aws_session(conn_id: str) -> Any:
     with _refused(conn_id, "amazon", "aws"):
         from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
 
-        AwsGenericHook.get_connection(conn_id)  # without it, the hook goes on with boto3's own chain
+        AwsGenericHook.get_connection(conn_id)  # without it, the hook continues with boto3's own chain
         return AwsGenericHook(aws_conn_id=conn_id, client_type="s3").get_session()
 
 
@@ -433,7 +433,7 @@ def kubernetes_client(conn_id: str) -> Any:
 def ssh_client(conn_id: str) -> Any:
     """A connected ``paramiko.SSHClient`` of a connection of the type ssh; raises its errors.
 
-    The host's key has to be known, unless the connection itself says ``no_host_key_check``.
+    The host's key has to be known, unless the connection itself sets ``no_host_key_check``.
 
     Raises:
         InvalidRequestError: the ssh provider or the connection is not there, or the connection is damaged.
@@ -448,7 +448,7 @@ def ssh_client(conn_id: str) -> Any:
             banner_timeout=_SSH_SECONDS,
             auth_timeout=_SSH_SECONDS,
         )
-    hook.conn_retry_attempts = 1  # what is to be repeated, the caller repeats
+    hook.conn_retry_attempts = 1  # the caller repeats what has to be repeated
     if not said.keys() & _UNCHECKED:
         hook.no_host_key_check = False
     return hook.get_conn()

@@ -1,4 +1,4 @@
-"""A deployment as a run of OpenLineage: what it reads and writes, and where its life stands.
+"""A deployment as a run of OpenLineage: what it reads and writes, and its state.
 
 Every event is made from what the home has recorded, under one run id and with the times of that record, so that any
 task may send it again. ``openlineage-python`` is imported when the first event is made.
@@ -84,7 +84,7 @@ def run_events(client: Controller, stream_id: str, deployment_id: str, parent: P
     """The events of a deployment so far, oldest first: START, RUNNING for each attempt, and its end.
 
     A stop, a drain and an end by itself are COMPLETE; a failure is FAIL, and a deployment that was replaced without a
-    last word, or was fenced, ABORT. A failed attempt that another one followed is no end.
+    last event, or was fenced, ABORT. A failed attempt that another one followed is no end.
 
     Args:
         parent: the DAG run that asked for the deployment; None where another one did, or none.
@@ -132,7 +132,7 @@ def run_events(client: Controller, stream_id: str, deployment_id: str, parent: P
 
 
 def _last_word(events: list[Event], attempt: int | None) -> Event | None:
-    """The event that ended the last attempt; None while it goes on."""
+    """The event that ended the last attempt; None while it runs."""
     newest = attempt if attempt is not None else max((event.attempt for event in events), default=1)
     ends = [event for event in events if isinstance(event, TERMINAL_EVENTS) and event.attempt == newest]
     return ends[-1] if ends else None

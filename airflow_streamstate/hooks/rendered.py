@@ -63,7 +63,7 @@ def values_by_name(cls: type, value: object, field: str) -> dict[str, Any]:
 
 
 def _value_by_name(one: Term, value: object, field: str) -> Any:
-    """As ``term_value``; ``none`` is None where that is a value, and a list may be a text with commas."""
+    """As ``term_value``; ``none`` is None if that is a value, and a list may be a text with commas."""
     if one.is_optional and str(value).strip().lower() in ("", "none"):
         return None
     if one.kind == "texts" and isinstance(value, str) and not value.lstrip().startswith("["):
@@ -72,7 +72,7 @@ def _value_by_name(one: Term, value: object, field: str) -> Any:
 
 
 def launcher_choice(name: object, options: object, conn_id: object, pod_template: object) -> LauncherChoice | None:
-    """The launcher of the four fields; None for none. ``local`` by name is one, too: a stream moves back to it."""
+    """The launcher of the four fields; None if not set. ``local`` by name is one, too: a stream moves back to it."""
     found = _mapping(options, "launcher_options") or {}
     # An option that renders to nothing was not given.
     given = {key: value for key, value in found.items() if value is not None and value != "None"}
@@ -172,7 +172,7 @@ def one_of(value: Any, allowed: Sequence[T], field: str) -> T:
 
 
 def _mapping(value: object, field: str) -> Mapping[Any, Any] | None:
-    """A mapping, or one as JSON; None for none given."""
+    """A mapping, or one as JSON; None if not given."""
     found = _parsed(value, field, "{") if isinstance(value, str) else value
     if found is None or isinstance(found, Mapping):
         return found

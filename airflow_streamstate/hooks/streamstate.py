@@ -63,7 +63,7 @@ class StreamStateHook(BaseHook):
 
     @functools.cached_property
     def home_config(self) -> HomeConfig:
-        """What the connection says of the home."""
+        """The home as the connection configures it."""
         fetched = _fetched(self.streamstate_conn_id)
         aws_conn_id = aws_conn_id_of(fetched)
         config = home_config(fetched, _fetched(aws_conn_id) if aws_conn_id else None)
@@ -126,7 +126,7 @@ class StreamStateHook(BaseHook):
         return self.client.running_same_code(request)
 
     def deadline_text(self, seconds: float) -> str:
-        """The time so many seconds from now, as a trigger takes it."""
+        """The time this many seconds from now, as a trigger takes it."""
         return format_time(self.clock.now() + timedelta(seconds=seconds))
 
 

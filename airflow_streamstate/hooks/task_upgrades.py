@@ -36,7 +36,7 @@ MIN_RELOOK_SECONDS, MAX_RELOOK_SECONDS = 20.0, 600.0
 WAKING_SECONDS = 180.0
 """How long a worker may take to start a woken task; after that the task is taken for gone."""
 TASK_ENDED = "the Airflow task that drove it was ended"
-"""The cancellation reason that tells a later try of the task to begin anew."""
+"""The cancellation reason that makes a later try of the task start again."""
 
 
 def upgrade_of(controller: Controller, stream_id: str, request_id: str) -> UpgradeView | None:
@@ -82,7 +82,7 @@ def refuse_unless_planned(controller: Controller, change: ChangeRequest, rehears
 def stands_for_nothing(controller: Controller, view: UpgradeView) -> bool:
     """Whether it missed its end only because a try of its task was ended or gone, or another upgrade came first.
 
-    The next try then begins anew.
+    The next try then starts again.
     """
     from airflow_streamstate.control.upgrade_journal import ABANDONED, LOST_CLAIM, UpgradeJournal
 
@@ -147,7 +147,7 @@ def give_up(
 def give_up_from_afar(controller: Controller, stream_id: str, upgrade_id: str, after_stop: AfterStop) -> UpgradeView:
     """Record in a triggerer, which starts no driver, that the task of an upgrade was ended.
 
-    An upgrade that has not touched the stream is over with that; watchers bring another one to its end.
+    An upgrade that has not touched the stream has ended with that; watchers bring another one to its end.
     """
     _cancel(controller, stream_id, upgrade_id, after_stop)
     controller.upgrades.leave(stream_id, upgrade_id)

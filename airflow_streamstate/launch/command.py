@@ -90,7 +90,7 @@ _SCHEME = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*):")
 
 @dataclass(frozen=True)
 class DriverCommand:
-    """What is to be started.
+    """What to start.
 
     Attributes:
         argv: program and arguments, without secrets.
@@ -107,7 +107,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
     """The command of a driver, with ``inherited`` as the launcher's own environment.
 
     Raises:
-        InvalidRequestError: it cannot run, or not as requested; the context says which part.
+        InvalidRequestError: it cannot run, or not as requested; the context names the part.
     """
     environ = without_signing_key({**inherited, **request.environment})
     submit, options = _checked(request, environ, is_code_there=True)
@@ -289,7 +289,7 @@ def _with_connector(
 
 
 def _environment(submit: SparkSubmit, environ: Mapping[str, str], *, on_this_machine: bool) -> dict[str, str]:
-    """What is set beside the user's environment, which is kept."""
+    """What is set in addition to the user's environment, which is kept."""
     added = dict(submit.environment)
     if environ.get("PYSPARK_PYTHON") or environ.get("PYSPARK_DRIVER_PYTHON"):
         added.pop("PYSPARK_PYTHON", None)

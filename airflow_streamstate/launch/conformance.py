@@ -2,7 +2,7 @@
 
 Each of ``PROMISES`` is one part of it, for a test per part. They launch real drivers, a dozen and a half in all, each
 with a short Python program instead of a stream's script, which reports by files. A promise that a launcher cannot keep
-in principle stands in its ``limits``.
+in principle is listed in its ``limits``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LauncherStage(Protocol):
     Attributes:
         clock: for waits.
         folder: an empty folder that test and drivers see at the same path.
-        patience_seconds: how long a driver may take to begin, or to end.
+        patience_seconds: how long a driver may take to start, or to end.
     """
 
     clock: Clock
@@ -110,14 +110,14 @@ class LauncherStage(Protocol):
         """Launch from a process that is killed as soon as ``launch`` has returned."""
 
     def out_of_reach(self, handle: LaunchHandle) -> AbstractContextManager[LaunchHandle]:
-        """Meanwhile this driver cannot be asked: its cluster or machine is silent. Gives the handle to ask with."""
+        """In the block this driver cannot be asked: its cluster or machine is silent. Gives the handle to ask with."""
 
 
 Promise = Callable[[LauncherStage], None]
 
 
 def check_launcher(new_stage: Callable[[], LauncherStage]) -> None:
-    """Check what ``Launcher`` promises; AssertionError says which promise is broken.
+    """Check what ``Launcher`` promises; AssertionError names the promise that is broken.
 
     Args:
         new_stage: makes an empty stage; called once for each promise.
@@ -219,7 +219,7 @@ def a_kill_ends_everything(stage: LauncherStage) -> None:
 
 
 def a_frozen_driver_is_ended(stage: LauncherStage) -> None:
-    """A driver whose processes stand still, JVM included, counts as running until it is ended; a kill ends it."""
+    """A driver whose processes are frozen, JVM included, counts as running until it is ended; a kill ends it."""
     launcher = stage.launcher()
     handle = launcher.launch(_request(stage, KEY, _FREEZES))
     _wait(stage, lambda: _count(stage, KEY, "freezes") == 2, "driver and child")
@@ -336,7 +336,7 @@ def no_room_is_pending(stage: LauncherStage) -> None:
 
 
 def a_forged_place_is_not_followed(stage: LauncherStage) -> None:
-    """A record names the run and nothing else: whatever else it says is refused, or has no effect."""
+    """A record names the run and nothing else: whatever else it states is refused, or has no effect."""
     launcher = stage.launcher()
     request = _request(stage, KEY, _NEVER_ENDS)
     handle = launcher.launch(request)

@@ -38,7 +38,7 @@ def claim(folder: Path, facts: dict[str, object]) -> bool:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             locked = True
         except OSError:
-            locked = False  # a file system without locks: only this pid namespace can tell
+            locked = False  # a file system without locks: only this pid namespace knows
         facts = {**facts, "pid": pid, "start_ticks": own_start_ticks(), "locked": locked}
         os.write(descriptor, json.dumps(facts, indent=1, sort_keys=True).encode() + b"\n")
         os.fsync(descriptor)
@@ -60,7 +60,7 @@ def reset_signals() -> None:
 
 def become(folder: str, log: str, facts: str, command: list[str]) -> None:
     """Claim the folder and become the command; returns only on failure."""
-    answer = os.dup(1)  # not inheritable: the caller sees its end when the command has begun
+    answer = os.dup(1)  # not inheritable: the caller sees its end when the command has started
     try:
         os.setsid()
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -78,7 +78,7 @@ def launcher_zip_bytes() -> bytes:
 def zip_bytes(entries: Iterable[tuple[str, bytes]], *, deflated: bool = False) -> bytes:
     """A zip of these names and bodies; the same for the same entries, in whatever order they come.
 
-    Folders have entries, too: Python imports a package without ``__init__`` from a zip only where there is one.
+    Folders have entries, too: Python imports a package without ``__init__`` from a zip only if its folder has an entry.
     """
     bodies = dict(entries)
     folders = {f"{parent}/" for name in bodies for parent in PurePosixPath(name).parents} - {"./"}

@@ -83,7 +83,7 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class _Run:
-    """What EMR says of one job run."""
+    """What EMR reports of one job run."""
 
     job_run_id: str
     state: str
@@ -178,8 +178,9 @@ class _EmrLauncher(ABC):
     def find(self, place: LaunchPlace) -> LaunchHandle | None:
         """As ``Launcher.find``.
 
-        One read of S3 for a launch that was recorded, two for one that never began. Only where the caller died between
-        start and record are the runs since the intent listed (50 a request) and those of its name compared by tags.
+        One read of S3 for a launch that was recorded, two for one that never started. Only if the caller died
+        between start and record are the runs since the intent listed (50 a request) and those of its name compared by
+        tags.
         """
         options = self._options.from_options(place.options)
         try:
@@ -203,7 +204,7 @@ class _EmrLauncher(ABC):
             first = min(runs, key=lambda run: (run.created_at, run.job_run_id))
             return self._handle(options, place, self._record(client, options, folder, first.job_run_id))
         except InvalidRequestError as error:
-            # An AWS that refuses us says nothing about the driver.
+            # An AWS that refuses us shows nothing about the driver.
             raise UnavailableError(error.message, next_step=error.next_step, **error.context) from None
 
     def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
@@ -251,7 +252,7 @@ class _EmrLauncher(ABC):
             grace = max(0, math.ceil(grace_seconds))
             asked("CancelJobRun", lambda: self._cancel(client, options, job_run_id, grace))
         except StreamStateError as error:
-            # It may have ended meanwhile, which EMR refuses to cancel.
+            # It may have ended in the meantime, which EMR refuses to cancel.
             status = self.status(handle)
             if status.has_ended or status.reported_end or status.state == "unknown":
                 return status
@@ -331,11 +332,11 @@ class _EmrLauncher(ABC):
 
     @abstractmethod
     def _place_facts(self, options: Any) -> Mapping[str, str]:
-        """Where runs are, for people, as a handle names it."""
+        """Where runs are, human-readable, as a handle names it."""
 
     @abstractmethod
     def _logs_uri(self, options: Any, job_run_id: str) -> str:
-        """Below which the logs of a run lie."""
+        """Below which the logs of a run are."""
 
     @abstractmethod
     def _is_drivers_log(self, name: str) -> bool:
@@ -429,7 +430,7 @@ class _EmrLauncher(ABC):
 class EmrServerlessLauncher(_EmrLauncher):
     """As ``_EmrLauncher``, for a Spark application of EMR Serverless.
 
-    A job run in streaming mode cannot be told to never retry; it gets the fewest attempts that the API takes. A second
+    A job run in streaming mode cannot be made to never retry; it gets the fewest attempts that the API takes. A second
     attempt finds the claim of the first and ends with status 4.
     """
 
@@ -625,13 +626,13 @@ def _check_request(request: LaunchRequest, master: str) -> None:
 def _start_of(
     request: LaunchRequest, bundle: DriverBundle, folder_uri: str, token: str
 ) -> tuple[_Start, Mapping[str, bytes]]:
-    """What is to be started, and its files by their names in the folder of the launch."""
+    """What to start, and its files by their names in the folder of the launch."""
     files = {name: body for name, body in bundle.files.items() if name != "spark.properties"}
     start_file = importlib.resources.files("airflow_streamstate.launch").joinpath("emr_start.py").read_bytes()
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
-    # Files of two versions of this package never mix, if a caller dies and a newer one goes on.
+    # Files of two versions of this package never mix, if a caller dies and a newer one continues.
     version = digest.hexdigest()[:12]
     base = f"{folder_uri}/{version}/"
     words, parameters, program = list(bundle.submit_arguments), [], []
@@ -705,7 +706,7 @@ def _token(place: LaunchPlace) -> str:
 
 
 def _name(place: LaunchPlace) -> str:
-    """Readable, and of this scope and key alone, as far as 64 bits tell; tags tell for certain."""
+    """Readable, and unique to this scope and key as far as 64 bits go; the tags are certain."""
     end = f"-{_token(place)[:16]}"
     words = f"{place.scope.rpartition('/')[2]}/{place.launch_key}".strip("/")
     words = "/".join(_NOT_IN_NAMES.sub("-", word) for word in words.split("/"))

@@ -56,7 +56,7 @@ Answer = TypeVar("Answer")
 
 
 def new_session(profile: str, region: str) -> Any:
-    """A ``boto3.Session`` of boto3's own chain; "" for what the chain says."""
+    """A ``boto3.Session`` of boto3's own chain; "" for what the chain finds."""
     with translated("session"):
         return boto3.Session(profile_name=profile or None, region_name=region or None)
 
@@ -103,7 +103,7 @@ class _Limited:
 
 
 def asked(act: str, call: Callable[[], Answer], *, starts: bool = False, seconds: float | None = None) -> Answer:
-    """What a call of boto3 returns; it has to be over after that time.
+    """What a call of boto3 returns; it must end within that time.
 
     Args:
         act, starts: as of ``translated``.
@@ -118,7 +118,7 @@ def translated(act: str, *, starts: bool = False) -> Iterator[None]:
     """boto3's errors as ours.
 
     Args:
-        act: the operation, for people.
+        act: the operation, human-readable.
         starts: whether it starts something, so that a lost answer leaves open whether it did.
     """
     try:
@@ -209,7 +209,7 @@ class Objects:
         asked("HeadBucket", lambda: self._client.head_bucket(Bucket=self.bucket))
 
     def create(self, name: str, body: bytes) -> bool:
-        """Write an object if there is none; whether there was none."""
+        """Write an object if it does not exist; returns whether it was written."""
 
         def put() -> bool:
             try:
@@ -226,7 +226,7 @@ class Objects:
             return False
 
     def read(self, name: str) -> tuple[bytes, datetime] | None:
-        """The content of one of our own objects, and when it was written; None where there is none.
+        """The content of one of our own objects, and when it was written; None if it does not exist.
 
         Raises:
             MalformedMessageError: it is larger than any that a launcher writes.
@@ -291,7 +291,7 @@ def _unpacked(chunks: Iterable[bytes], *, is_packed: bool) -> Iterator[bytes]:
             rest = packed.unconsumed_tail
 
 
-# The options of the launchers for EMR: where job runs are started, and where their files and logs lie. No secrets.
+# The options of the launchers for EMR: where job runs are started, and where their files and logs are. No secrets.
 
 _ID = (re.compile(r"[0-9a-z]{1,64}"), "an id of lower-case letters and digits, as the AWS console shows it")
 _S3 = (re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9!_.*()=/-]*)?"), "s3://bucket/prefix")
@@ -323,7 +323,7 @@ class EmrOptions:
         execution_role_arn: the role with whose rights a driver works.
         launch_uri: where the files of drivers are put, for the execution role to read.
         log_uri: where EMR puts logs; "" for ``logs`` below ``launch_uri``.
-        region, profile: "" for boto3's own chain, or what the Airflow connection says.
+        region, profile: "" for boto3's own chain, or what the Airflow connection has.
         endpoint_url: another server than AWS, for tests.
     """
 
@@ -360,7 +360,7 @@ class EmrOptions:
 
     @property
     def logs_uri(self) -> str:
-        """Where logs lie, without a slash at its end."""
+        """Where logs are, without a slash at its end."""
         return (self.log_uri or f"{self.launch_uri.rstrip('/')}/logs").rstrip("/")
 
 

@@ -21,7 +21,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.detached import HANDLE
 
-# Files of this machine that are read because a record says that a driver wrote them.
+# Files of this machine that are read because a record states that a driver wrote them.
 #
 # Such a file is read only where it surely is what it should be: no link leads to it, it is a regular file, and it and
 # its folder belong to this user. Whoever may write into a folder could otherwise have any file of the reader shown.

@@ -28,7 +28,7 @@ PYTHON_ENV = "python_env"
 """The option of a launcher for an archive of a Python environment. A local path is pinned in the home when a version is
 deployed; a launch has the path of that file in its folder instead. A URI stays as it is."""
 Connect = Callable[[str], Any]
-"""The client that an Airflow connection describes; which kind, the launcher says that takes it."""
+"""The client that an Airflow connection describes; the launcher that takes it decides its kind."""
 _PLACE_FACTS = ("cluster", "context", "namespace", "pod", "application_id", "job_run_id", "queue", "host")
 
 
@@ -44,7 +44,7 @@ class _Plain:
         """The value of this JSON object; unknown fields are ignored (Law 7).
 
         Raises:
-            MalformedMessageError: a field is missing or of another type.
+            MalformedMessageError: a field is missing or of a different type.
         """
         try:
             return read_fields(cls, raw)
@@ -63,7 +63,7 @@ class LaunchPlace(_Plain):
         log_path: where the output of a driver on the caller's machine goes; "" for ``driver.log`` in ``folder``.
         work_dir: the caller's folder for launches, below which no symbolic link is followed; "" for that above.
         options: plain JSON of the launcher, without secrets: cluster, namespace, image, queue, …
-        conn_id: the Airflow connection by which the launcher reaches its cluster; "" for none.
+        conn_id: the Airflow connection by which the launcher reaches its cluster; "" without one.
     """
 
     launcher: str = LOCAL
@@ -138,7 +138,7 @@ class LaunchRequest(_Plain):
         )
 
     def placed_later(self, what: str) -> tuple[str, ...]:
-        """Those of ``py_files``, ``files`` or ``jars`` that need not exist before the launch: of jars, which may lie
+        """Those of ``py_files``, ``files`` or ``jars`` that need not exist before the launch: of jars, which may be
         anywhere on the machine, the ones in ``folder``.
         """
         items: tuple[str, ...] = getattr(self, what)
@@ -172,7 +172,7 @@ def no_page(handle: LaunchHandle, page: str) -> InvalidRequestError:
 
 
 def describe_place(handle: LaunchHandle) -> str:
-    """Where a driver runs, for people: the launcher, and the texts of its handle that name a place."""
+    """Where a driver runs, human-readable: the launcher, and the texts of its handle that name a place."""
     named = (f"{name} {handle.data[name]}" for name in _PLACE_FACTS if handle.data.get(name))
     return f"{handle.launcher}: {', '.join(named)}".removesuffix(": ")
 
@@ -186,9 +186,9 @@ class LaunchStatus(_Plain):
             ``exited`` with an exit code, nothing of it left; ``gone`` nothing of it left and no exit code: it was
             killed, or can never start; ``unknown`` it could not be asked, which never means dead.
         exit_code: of ``exited``; 128 + n for signal n. None otherwise.
-        reason: one lower-case sentence for people; "" for none.
-        reported_end: of ``unknown`` only: the cluster says that the driver has ended, but its processes may still work.
-            A successor has to wait until the heartbeats have been silent for long enough (1a.8).
+        reason: one lower-case, human-readable sentence; "" without one.
+        reported_end: of ``unknown`` only: the cluster reports that the driver has ended, but its processes may still
+            work. A successor has to wait until the heartbeats have been silent for long enough (1a.8).
     """
 
     state: LaunchState
@@ -224,7 +224,7 @@ class Launcher(Protocol):
     def check(self, request: LaunchRequest) -> None:
         """Check whether the driver could be started, as far as that can be known; starts and writes nothing.
 
-        Its ``application``, ``py_files`` and ``files`` need not exist yet, nor what else lies in its ``folder``. It may
+        Its ``application``, ``py_files`` and ``files`` need not exist yet, nor what else is in its ``folder``. It may
         ask the cluster, for seconds.
 
         Raises:
@@ -246,11 +246,11 @@ class Launcher(Protocol):
             InvalidRequestError: it cannot run: a file is missing, no spark-submit, no Java, …
             ConflictError: the folder belongs to another launch key.
             UnavailableError: nothing was started; the same call may work later.
-            OutcomeUnknownError: the driver may or may not run; the same call again tells.
+            OutcomeUnknownError: the driver may or may not run; the same call again finds out.
         """
 
     def find(self, place: LaunchPlace) -> LaunchHandle | None:
-        """The handle of a launch whose caller died before it recorded one; None if nothing was ever begun there.
+        """The handle of a launch whose caller died before it recorded one; None if nothing was ever started there.
 
         Raises:
             InvalidRequestError: the options name no place.
@@ -265,7 +265,7 @@ class Launcher(Protocol):
         (``launch.recorded``).
 
         Raises:
-            UntrustedRecordError: the record says something else.
+            UntrustedRecordError: the record states something else.
             InvalidRequestError: the options of ``place`` name no place.
         """
 
@@ -282,10 +282,10 @@ class Launcher(Protocol):
         """
 
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
-        """The last bytes of the driver's output; "" for none."""
+        """The last bytes of the driver's output; "" if it has none."""
 
     def links(self, handle: LaunchHandle) -> Mapping[str, str]:
-        """Pages about the driver by what they show ("Spark UI", "YARN application", …): URLs. {} for none.
+        """Pages about the driver by what they show ("Spark UI", "YARN application", …): URLs. {} without any.
 
         "" in place of a URL: whoever has it is let in, so that it is made for the person who asks (``OpensPages``).
         """
@@ -360,7 +360,7 @@ def _plain(value: object) -> object:
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
-        return value  # the launcher says what is wrong with a text that is no JSON
+        return value  # the launcher reports what is wrong with a text that is not JSON
 
 
 # What a launcher may take from a recorded handle: the ids of the run, by their pattern. All else is only compared.
@@ -372,14 +372,14 @@ _WARNING = "It can be forged: nothing was done by it."
 
 
 def check_launch(place: LaunchPlace, recorded: LaunchHandle) -> None:
-    """Raise UntrustedRecordError where the record is of another launcher, or of another launch."""
+    """Raise UntrustedRecordError where the record is of a different launcher or launch."""
     for name in ("launcher", "launch_key"):
         if getattr(recorded, name) != getattr(place, name):
             raise untrusted(place, name, getattr(recorded, name), getattr(place, name))
 
 
 def check_same(place: LaunchPlace, recorded: LaunchHandle, expected: Mapping[str, object]) -> None:
-    """Raise UntrustedRecordError where a record says something else than ``expected``; it may lack names."""
+    """Raise UntrustedRecordError where a record differs from ``expected``; it may lack names."""
     for name, value in expected.items():
         if name in recorded.data and recorded.data[name] != value:
             raise untrusted(place, name, recorded.data[name], value)
@@ -396,7 +396,7 @@ def check_options(place: LaunchPlace, recorded: LaunchHandle, expected: Mapping[
 
 
 def id_in(place: LaunchPlace, recorded: LaunchHandle, name: str, pattern: re.Pattern[str]) -> str:
-    """An id of the run, as the record says it; "" where it says none.
+    """An id of the run, as the record states it; "" where it states none.
 
     Raises:
         UntrustedRecordError: it is no text of this pattern.
@@ -410,7 +410,7 @@ def id_in(place: LaunchPlace, recorded: LaunchHandle, name: str, pattern: re.Pat
 
 
 def untrusted(place: LaunchPlace, name: str, recorded: object, expected: object) -> UntrustedRecordError:
-    """The error of a record that says something else than its reader knows."""
+    """The error of a record that differs from what its reader knows."""
     return UntrustedRecordError(
         f"the record of this launch names another {name.replace('_', ' ')} than its reader's configuration",
         launcher=place.launcher,

@@ -252,10 +252,10 @@ class KubernetesLauncher:
         return self._cluster(facts.kubeconfig, facts.context, facts.conn_id)
 
     def _pod_at(self, cluster: Cluster, place: LaunchPlace, options: KubernetesOptions) -> dict[str, Any] | None:
-        """The pod of this place; None if there is none.
+        """The pod of this place; None if it does not exist.
 
         Raises:
-            ConflictError: a pod of another maker has its name.
+            ConflictError: a pod of a different maker has its name.
             UnavailableError: the cluster cannot be asked.
         """
         name = pod_name(place.scope, place.launch_key)
@@ -348,7 +348,7 @@ class KubernetesLauncher:
         return pod
 
     def _look(self, facts: _Facts) -> tuple[LaunchStatus, dict[str, Any] | None]:
-        """The status of the driver, and its pod where it was told."""
+        """The status of the driver, and its pod if it was found."""
         try:
             pod = self._read(facts)
             return (self._vanished(facts) if pod is None else status_of(pod, self._clock.now())), pod

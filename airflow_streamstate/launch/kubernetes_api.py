@@ -44,7 +44,7 @@ class ApiError(Exception):
 
     @property
     def words(self) -> str:
-        """One lower-case sentence for people."""
+        """One lower-case, human-readable sentence."""
         known = {
             0: "the cluster does not answer",
             401: "the cluster does not accept these credentials: they may have expired",
@@ -66,7 +66,7 @@ class Cluster:
     def __init__(self, client: Any) -> None:
         self._client = client
         self.is_refused = False
-        # A client of Airflow's has been made already, so its pools are told, too: three tries of a silent server
+        # A client of Airflow's has been made already, so its pools are set, too: three tries of a silent server
         # take three times as long, and a create that is tried again would meet itself.
         client.rest_client.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(0, redirect=0)
 
@@ -262,7 +262,7 @@ class KubernetesOptions:
         return cls(**{name: _READERS.get(name, _text)(name, value) for name, value in given.items()})
 
     def template(self) -> dict[str, Any]:
-        """The pod template as an object; {} for none.
+        """The pod template as an object; {} without one.
 
         Raises:
             InvalidRequestError: it is no YAML of a pod.
@@ -320,7 +320,7 @@ def _check_bounds(text: str) -> None:
         if depth > _MOST_DEPTH:
             raise _unbounded(f"it is nested more than {_MOST_DEPTH} deep")
         if isinstance(token, yaml.AliasToken):
-            # It costs a few characters, and stands for any size once it is written as JSON.
+            # It costs a few characters, and can take any size once it is written as JSON.
             raise _unbounded("it has aliases (*name)")
 
 

@@ -130,10 +130,10 @@ def build_secrets(name: str, place: LaunchPlace, parts: list[bytes], owner_uid: 
 
 
 def build_pod(place: LaunchPlace, options: KubernetesOptions, parts: int) -> dict[str, Any]:
-    """The pod of a driver whose files are in so many Secrets.
+    """The pod of a driver whose files are in ``parts`` Secrets.
 
     Raises:
-        InvalidRequestError: the template says what is ours to say, or is not of a pod's shape.
+        InvalidRequestError: the template sets what is ours to set, or is not of a pod's shape.
     """
     try:
         return _built_pod(place, options, parts)
@@ -188,7 +188,7 @@ def _built_pod(place: LaunchPlace, options: KubernetesOptions, parts: int) -> di
 def executor_template(options: KubernetesOptions) -> dict[str, Any]:
     """What the pods of executors have in common with the driver's; Spark adds the rest."""
     spec = _spec(options.template(), options, "executor")
-    spec["containers"] = spec["containers"][:1]  # what runs beside a driver does not run beside executors
+    spec["containers"] = spec["containers"][:1]  # what runs alongside a driver does not run alongside executors
     spec["containers"][0].pop("resources", None)  # Spark has settings for these
     for name in ("initContainers", "restartPolicy", "nodeName"):
         spec.pop(name, None)
@@ -263,7 +263,7 @@ def _spec(template: Mapping[str, Any], options: KubernetesOptions, name: str) ->
 
 
 def _containers(spec: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Ours of the template, and those that run beside it."""
+    """Ours of the template, and those that run alongside it."""
     given = spec.get("containers") or []
     if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
         raise InvalidRequestError(
@@ -337,12 +337,12 @@ def _hash(*parts: str) -> str:
 
 
 def unpacked(body: bytes) -> dict[str, bytes]:
-    """The files that ``pack`` put together, for tests and for people who look."""
+    """The files that ``pack`` put together, for tests and for debugging."""
     with zipfile.ZipFile(io.BytesIO(body)) as archive:
         return {re.sub("^files/", "", name): archive.read(name) for name in archive.namelist() if name[-1] != "/"}
 
 
-# What a pod says about its driver. Only a node's kubelet proves an end; every other word of the cluster is a report.
+# What a pod reports about its driver. Only a node's kubelet proves an end; every other word of the cluster is a report.
 #
 # The controllers of a cluster mark pods of lost nodes as failed, and remove pods, while their containers may work on
 # there: that is ``unknown``, and never death (Law 1a.8).
@@ -409,7 +409,7 @@ def _how_it_ended(code: int, ended: Mapping[str, Any], pod: Mapping[str, Any]) -
 
 
 def _why(pod: Mapping[str, Any]) -> str:
-    """What the pod as a whole gives as the reason of its end; "" for none."""
+    """What the pod as a whole gives as the reason of its end; "" if it gives none."""
     status = pod.get("status", {})
     reason, message = status.get("reason"), str(status.get("message") or "").strip()
     disrupted = next((item for item in _conditions(pod) if item.get("type") == "DisruptionTarget"), None)

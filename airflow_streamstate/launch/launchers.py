@@ -80,7 +80,7 @@ class Launchers:
             return self._known[name]
 
     def knows(self, handle: LaunchHandle) -> bool:
-        """Whether the launcher of this driver is installed here, and the handle says where the driver is."""
+        """Whether the launcher of this driver is installed here, and the handle states where the driver is."""
         if handle.refused:
             return False
         if self._only is not None:

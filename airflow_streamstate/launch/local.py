@@ -52,7 +52,7 @@ def folder_of(handle: LaunchHandle) -> LaunchFolder | None:
 
 
 def handed_over_secrets(handle: LaunchHandle | None) -> tuple[str, ...] | None:
-    """The values of references to secrets at this launch, () for none.
+    """The values of references to secrets at this launch, () without any.
 
     None if unknown: its folder is not here, or its files are damaged or not readable for this user.
     """
@@ -72,7 +72,7 @@ def handed_over_secrets(handle: LaunchHandle | None) -> tuple[str, ...] | None:
 
 
 _OUT_OF_HEAP = 52
-# Why a driver ended, by its log. Each line was seen on real Spark. Hints for people: they decide nothing (Law 13).
+# Why a driver ended, by its log. Each line was seen on real Spark. Human-readable hints: they decide nothing (Law 13).
 
 _WORDS: tuple[tuple[str, str], ...] = (
     (r"JAVA_HOME is not set|(?:bin/java|java): (?:No such file|not found|command not found)", "no Java was found"),
@@ -187,7 +187,7 @@ class LocalLauncher:
             return self._status("unknown", f"its folder cannot be read ({type(error).__name__})")
 
     def kill(self, handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
-        """As ``Launcher.kill``. A driver of another machine or pid namespace is not touched."""
+        """As ``Launcher.kill``. A driver on a different machine or in a different pid namespace is not touched."""
         status = self.status(handle)
         if status.state == "pending":
             _folder(handle).close(_facts(handle))
@@ -208,7 +208,7 @@ class LocalLauncher:
         return {}
 
     def forget(self, handle: LaunchHandle) -> None:
-        """As ``Launcher.forget``: all that there is lies in the folder of the launch."""
+        """As ``Launcher.forget``: everything is in the folder of the launch."""
 
     @cached_property
     def _start(self) -> LocalStart:
@@ -237,7 +237,7 @@ class LocalLauncher:
             return self._status("unknown", alive.reason)
         if alive.is_alive:
             return self._status("running", alive.reason)
-        # It may have ended since the first look: the exit status comes before the end.
+        # It may have ended since the first poll: the exit status comes before the end.
         return self._exit(folder, handle) or self._status("gone", alive.reason)
 
     def _exit(self, folder: LaunchFolder, handle: LaunchHandle) -> LaunchStatus | None:
@@ -247,7 +247,7 @@ class LocalLauncher:
         return self._status("exited", reason_of_exit(code, _told_tail(handle) if code else ""), code)
 
     def _session(self, handle: LaunchHandle) -> Session | None:
-        """The session of the driver, by its folder alone; None before it has begun."""
+        """The session of the driver, by its folder alone; None before it has started."""
         folder = _folder(handle)
         facts = folder.handle() or {}
         return Session.from_facts(folder, facts) if "pid" in facts else None
@@ -311,7 +311,7 @@ def _told_tail(handle: LaunchHandle) -> str:
         return ""
     tail = _log_tail(handle, _LOG_TAIL_BYTES)
     if len(tail.encode()) >= _LOG_TAIL_BYTES:
-        tail = tail.partition("\n")[2]  # it could begin with half a secret
+        tail = tail.partition("\n")[2]  # it could start with half a secret
     return redact_text(tail, secrets_of({}, (), looked_up=secrets))
 
 

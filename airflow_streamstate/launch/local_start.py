@@ -80,7 +80,7 @@ class LocalStart:
 
 
 def _answer_of(argv: list[str], environ: Mapping[str, str], working_folder: str | None) -> str:
-    """Run ``detached.py`` until its child has become the driver, or has given up; returns its answer."""
+    """Run ``detached.py`` until its child has become the driver, or has failed; returns its answer."""
     with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,

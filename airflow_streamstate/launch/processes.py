@@ -64,7 +64,7 @@ def parse_stat(text: str) -> ProcessStat | None:
 
 
 def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
-    """The process with this pid now; None if there is none."""
+    """The process with this pid now; None if it does not exist."""
     try:
         return parse_stat((proc / str(pid) / "stat").read_bytes().decode("latin-1"))
     except OSError:
@@ -72,7 +72,7 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
 
 
 def all_processes(proc: Path = PROC) -> Iterator[ProcessStat]:
-    """Every process that this one can see; one that ends meanwhile is left out."""
+    """Every process that this one can see; one that ends in the meantime is left out."""
     for name in os.listdir(proc):  # noqa: PTH208 - names only, hundreds of them, at every poll
         if name.isdigit() and (stat := read_stat(int(name), proc)) is not None:
             yield stat
@@ -158,14 +158,14 @@ def this_machine(proc: Path = PROC) -> Machine:
 
 
 def exit_sentence(exit_code: int) -> str:
-    """An exit status in words; shells report 128 + n for a command that signal n ended."""
+    """An exit status as text; shells report 128 + n for a command that signal n ended."""
     if exit_code - 128 in signal.valid_signals():
         return f"it was ended by {signal.Signals(exit_code - 128).name} (exit status {exit_code})"
     return f"it ended with exit status {exit_code}"
 
 
 def output_of(argv: Sequence[str], environ: Mapping[str, str], seconds: float, at_most: int) -> bytes:
-    """What a program writes to stdout; b"" where it fails, takes longer, or writes more than so many bytes."""
+    """What a program writes to stdout; b"" where it fails, takes longer, or writes more than ``at_most`` bytes."""
     import subprocess
 
     try:
@@ -193,7 +193,7 @@ def output_of(argv: Sequence[str], environ: Mapping[str, str], seconds: float, a
 
 @contextmanager
 def ended_after(seconds: float, end: Callable[[], object]) -> Iterator[None]:
-    """Call ``end`` from a thread of its own where the block takes longer: it makes what the block waits for fail."""
+    """Call ``end`` from a separate thread if the block takes longer: it makes what the block waits for fail."""
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
@@ -208,14 +208,14 @@ def ended_after(seconds: float, end: Callable[[], object]) -> Iterator[None]:
 # Java, python, ``pyspark.daemon`` and its workers are several process groups of one session. What can be known
 # depends on where the asking process runs:
 #
-# ===========================================
-# ========================================================================== the asking process is alive is told by
-# ===========================================
-# ========================================================================== in the same boot and pid namespace
-# members of the session under ``/proc``; else the lock on ``handle.json`` in the same boot, another pid namespace the
-# lock (a kernel has one lock table for all its containers) on the same host, another boot it is gone: nothing
-# outlives its kernel on another host nothing: unknown ===========================================
-# ==========================================================================
+# =======================================  ==========================================================================
+# the asking process is                    what shows whether the session is alive
+# =======================================  ==========================================================================
+# in the same boot and pid namespace       members of the session under ``/proc``; else the lock on ``handle.json``
+# in the same boot, another pid namespace  the lock (a kernel has one lock table for all its containers)
+# on the same host, another boot           it is gone: nothing outlives its kernel
+# on another host                          nothing: unknown
+# =======================================  ==========================================================================
 
 MARKER = "STREAMSTATE_LAUNCH_FOLDER"
 POLL_SECONDS = 0.05
@@ -332,6 +332,6 @@ class Session:
 
 def _send(processes: list[ProcessStat], number: signal.Signals) -> None:
     for process in processes:
-        # Another user's process cannot be signalled; the status afterwards says that it lives.
+        # Another user's process cannot be signalled; the status afterwards shows that it lives.
         with contextlib.suppress(PermissionError):
             send_signal(process, number)

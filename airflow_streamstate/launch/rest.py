@@ -78,7 +78,7 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
 
 
 class Until:
-    """When the requests of one call have to be over.
+    """The time by which the requests of one call must end.
 
     Args:
         seconds: from now on, for all of them.
@@ -90,7 +90,7 @@ class Until:
         self._seconds = seconds
 
     def left(self, most: float) -> float:
-        """The seconds that are left, at most so many.
+        """The seconds that are left, at most ``most``.
 
         Raises:
             UnavailableError: none.
@@ -106,7 +106,7 @@ class RestAnswer:
     """What a server answered.
 
     Attributes:
-        seconds: the server's own time, as a number of seconds since 1970; 0.0 if it does not say.
+        seconds: the server's own time, as a number of seconds since 1970; 0.0 if it does not report it.
     """
 
     status: int
@@ -169,7 +169,7 @@ def ask(
 
 
 class _Cut:
-    """Ends the connections that it has made, once their time is over.
+    """Ends the connections that it has made, once their time is up.
 
     Args:
         refuses: as of ``ask``.

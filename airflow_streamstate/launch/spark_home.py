@@ -29,7 +29,7 @@ class SparkSubmit:
 
     Attributes:
         prefix: the command with its first options.
-        environment: what it needs beside the user's own environment.
+        environment: what it needs in addition to the user's own environment.
         spark_home: the installation, if known.
     """
 
@@ -42,19 +42,19 @@ def find_spark_submit(environ: Mapping[str, str] | None = None) -> tuple[str, ..
     """The command that a launch would use; ``environ`` is by default this process's.
 
     Raises:
-        InvalidRequestError: there is none.
+        InvalidRequestError: no ``spark-submit`` was found.
     """
     return own_spark_submit(os.environ if environ is None else environ).prefix
 
 
 def own_spark_submit(environ: Mapping[str, str]) -> SparkSubmit:
-    """The first ``spark-submit`` of: SPARK_HOME, this Python's pyspark, beside this Python, PATH.
+    """The first ``spark-submit`` of: SPARK_HOME, this Python's pyspark, this Python's folder, PATH.
 
     Args:
         environ: the environment that the driver will have.
 
     Raises:
-        InvalidRequestError: there is none.
+        InvalidRequestError: no ``spark-submit`` was found.
     """
     home = environ.get("SPARK_HOME")
     if home:
@@ -106,7 +106,7 @@ def version_of(spark_home: Path | None) -> str:
 
 
 def own_pyspark() -> Path | None:
-    """The folder of the complete pyspark (not only its client) that this Python has; None for none."""
+    """The folder of the complete pyspark (not only its client) that this Python has; None if it has none."""
     try:
         spec = importlib.util.find_spec("pyspark")
     except ValueError:
@@ -143,7 +143,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> str:
     """The ``java`` that ``spark-submit`` would use: of JAVA_HOME if that is set, else on PATH.
 
     Raises:
-        InvalidRequestError: there is none.
+        InvalidRequestError: no ``java`` was found.
     """
     environ = os.environ if environ is None else environ
     java_home = environ.get("JAVA_HOME")
@@ -181,7 +181,7 @@ def _is_executable(path: Path) -> bool:
 
 SETTING = "spark.streamstate.s3.packages"
 """``auto`` (the default), ``pinned`` (the same jars, fetched by us and compared with pinned digests), ``none`` where
-Spark has a connector of its own, or Maven coordinates to use instead."""
+Spark has its own connector, or Maven coordinates to use instead."""
 PINNED_HADOOP = "3.5.0"
 EXCLUDES = "spark.jars.excludes"
 _HADOOP_JAR = re.compile(r"hadoop-client-api-([0-9]+(?:\.[0-9]+)+)\.jar")
@@ -213,9 +213,9 @@ class Connector:
     """The packages to add.
 
     Attributes:
-        packages: Maven coordinates; empty for none.
+        packages: Maven coordinates; empty if none are needed.
         excludes: ``group:name`` of their dependencies that are left out.
-        reason: why these, in words.
+        reason: why these, as text.
         is_pinned: jars of ``launch.pinned_jars`` in their place.
     """
 
@@ -228,7 +228,7 @@ class Connector:
 def connector_for(
     spark_home: Path | None, conf: Mapping[str, str], packages: Sequence[str] = (), jars: Sequence[str] = ()
 ) -> Connector:
-    """The packages that this Spark needs beside the user's own ``packages`` and ``jars``.
+    """The packages that this Spark needs in addition to the user's own ``packages`` and ``jars``.
 
     Args:
         spark_home: the installation; None if unknown.
@@ -322,7 +322,7 @@ HADOOP_3_5_0: Mapping[str, str] = {
     _ACCELERATOR: "4959a9747cbb479c73c3ffbcd479bee5b014f8b2880994585a8693fb9d24675e",
     **{f"software.amazon.awssdk:{name}:2.35.4": digest for name, digest in _AWS.items()},
 }
-"""By Maven coordinate the sha256 of each jar that hadoop-aws 3.5.0 needs beside those of Spark 4.2."""
+"""By Maven coordinate the sha256 of each jar that hadoop-aws 3.5.0 needs in addition to those of Spark 4.2."""
 
 
 def pinned_jars(environ: Mapping[str, str], digests: Mapping[str, str] = HADOOP_3_5_0) -> tuple[str, ...]:

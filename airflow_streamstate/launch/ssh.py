@@ -53,12 +53,12 @@ _SECONDS: Mapping[str, float] = {
     "kill": 60.0,
     "launch": 180.0,
 }
-"""How long the conversation for a verb may take, whatever the host says."""
+"""How long the conversation for a verb may take, whatever the host sends."""
 _SLOWEST_BYTES_PER_SECOND = 50_000
 _WORD_BYTES = 1 << 20
 _STEP_CHARACTERS = 1000
 _ESCAPED = 6
-"""So many bytes of JSON a byte of a log may be."""
+"""A byte of a log may be this many bytes of JSON."""
 _SERVED = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 Sent = Mapping[str, Path]
 """Files of this machine, by their paths below the folder of a launch."""
@@ -101,7 +101,7 @@ class SshLauncher:
         try:
             data = self._ask(host, "find", place=place.to_json())
         except InvalidRequestError as error:
-            # A host that refuses us says nothing about the driver.
+            # A host that refuses us shows nothing about the driver.
             raise UnavailableError(error.message, next_step=error.next_step, **error.context) from None
         return None if data is None else self._handle(place, host)
 
@@ -120,7 +120,7 @@ class SshLauncher:
         return self._asked_status(handle, "status")
 
     def kill(self, handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
-        """As ``Launcher.kill``. A host that goes silent meanwhile ends the driver all the same, once it was told."""
+        """As ``Launcher.kill``. A host that goes silent after it was asked ends the driver all the same."""
         return self._asked_status(handle, "kill", grace_seconds=grace_seconds)
 
     def logs(self, handle: LaunchHandle, tail_bytes: int) -> str:
@@ -284,12 +284,12 @@ class _Question:
 
 @dataclass(frozen=True)
 class _Code:
-    """What is sent to a host beside a request.
+    """What is sent to a host in addition to a request.
 
     Attributes:
         bootstrap: the first program, with each request.
         body: our code as a zip, once.
-        head: what tells the first program which code it needs.
+        head: names the code that the first program needs.
     """
 
     bootstrap: bytes
@@ -312,7 +312,7 @@ class _Packed:
     """A request as the other side takes it, and what travels with it.
 
     Attributes:
-        request: paths of files that are sent begin with HERE.
+        request: paths of files that are sent start with HERE.
         later: those of ``sent`` that need not be there before the launch.
     """
 

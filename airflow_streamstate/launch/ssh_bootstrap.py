@@ -1,9 +1,9 @@
 """Sent to a host and run there: puts our code into its place, and hands over to ``ssh_remote``.
 
-Any Python since 3.6 can run it, so that an old one can be told. It talks by lines on stdout, each a JSON object behind
-MARK, so that what a login prints is told from it. Standard input has one line ``{"base", "code", "size", "files",
-"bytes"}``; then, where it is asked for, the code as a zip of that size, which holds so many files and bytes; what
-follows is for ``ssh_remote``.
+Any Python since 3.6 can run it, so that one that is too old can be reported. It talks by lines on stdout, each a JSON
+object after MARK, which distinguishes it from what a login prints. Standard input has one line ``{"base", "code",
+"size", "files", "bytes"}``; then, if it was asked for, the code as a zip of that size, which contains that number of
+files and bytes; what follows is for ``ssh_remote``.
 """
 
 import contextlib

@@ -45,12 +45,12 @@ class SshOptions:
 
     Attributes:
         host: its name, its address, or a ``Host`` of ``~/.ssh/config``; "" where an Airflow connection names it.
-        port, user, key_file, known_hosts: 0 or "" for what ``~/.ssh/config`` says, else SSH's defaults. The files lie
-            on the machine of the caller.
+        port, user, key_file, known_hosts: 0 or "" for what ``~/.ssh/config`` sets, else SSH's defaults. The files
+            are on the machine of the caller.
         python: the Python of the host, 3.11 or later, that starts drivers and runs their Python code.
-        spark_home, java_home: folders of that host; "" for what the host itself says.
+        spark_home, java_home: folders of that host; "" for what the host itself sets.
         work_dir: a folder of that host for the files of launches.
-        environment: variables that drivers get beside those of a login there.
+        environment: variables that drivers get in addition to those of a login there.
     """
 
     host: str = ""
@@ -167,7 +167,7 @@ def _wrong(name: str, what: str, value: object = None) -> InvalidRequestError:
 STEP_SECONDS = 5.0
 """For each step of a connection: address, greeting, login, channel."""
 SILENCE_SECONDS = 10.0
-"""For the next word of a program that says one every two seconds."""
+"""For the next word of a program that sends one every two seconds."""
 KEEPALIVE_SECONDS = 15
 SSH_PORT = 22
 _NOISE_BYTES = 4096
@@ -208,7 +208,7 @@ class Conversation:
 
     Args:
         channel: one on which the program was started.
-        until: when all of it has to be over, whatever the host says.
+        until: by when all of it must end, whatever the host sends.
         at_most: bytes of one word.
     """
 
@@ -220,7 +220,7 @@ class Conversation:
         self._noise = b""
 
     def send(self, body: bytes) -> None:
-        """Send this, unless the program has ended: its last word is there to be read then.
+        """Send this, unless the program has ended: its last answer can be read then.
 
         Raises:
             TimeoutError: the host takes nothing.
@@ -232,7 +232,7 @@ class Conversation:
                 rest = rest[self._channel.send(rest) or len(rest) :]  # nothing: the program has ended
         except TimeoutError:
             raise
-        except OSError:  # the program has ended, or the connection is gone: reading tells
+        except OSError:  # the program has ended, or the connection is gone: reading shows which
             return
 
     def send_word(self, **word: object) -> None:
@@ -276,7 +276,7 @@ class Conversation:
             self._buffer += body
 
     def end(self) -> tuple[int, str]:
-        """Exit status of the program, -1 for none, and the last line that is not ours."""
+        """Exit status of the program, -1 without one, and the last line that is not ours."""
         self._read_errors()
         has_ended = self._channel.status_event.wait(1.0)
         lines = (self._noise + self._buffer).decode("utf-8", "replace").strip().splitlines()
@@ -363,10 +363,10 @@ class Connections:
             try:
                 return _session(kept), None
             except (OSError, EOFError, paramiko.SSHException) as error:
-                # Of several refusals at once, paramiko tells only one as such.
+                # Of several refusals at once, paramiko reports only one as such.
                 hangs = "Timeout" in str(error)
                 if _is_active(kept) and not hangs:
-                    # It has as many sessions as the host allows, which go on.
+                    # It has as many sessions as the host allows, and they continue.
                     client = self._client(host)
                     return _session(client), client
                 self._drop(host)
@@ -624,7 +624,7 @@ def _changed_key(host: Host, error: paramiko.BadHostKeyException) -> InvalidRequ
     )
 
 
-# Paramiko has no type for these: what a connection says that came to nothing in time.
+# Paramiko has no type for these: the errors of a connection that was not made in time.
 _TIMED_OUT = re.compile(r"time-?out|timed out|Error reading SSH protocol banner|No existing session", re.IGNORECASE)
 
 

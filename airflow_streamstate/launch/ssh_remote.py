@@ -1,9 +1,9 @@
 """The other side of the SSH launcher: what runs on that host for one question, over the local launcher there.
 
 ``ssh.bootstrap`` starts it. It asks for its request by the word ``need: request``: one line of JSON on standard input;
-for a launch that has not begun yet it asks for the files, too, which come one after the other. It answers by the word
-``answer`` or ``error``, and says ``beat`` meanwhile, so that a long work is told from a host that hangs. A caller that
-goes away ends nothing: what was asked for is done.
+for a launch that has not started yet it asks for the files, too, which come one after the other. It answers by the word
+``answer`` or ``error``, and sends ``beat`` until then, which distinguishes long work from a host that hangs. A caller
+that goes away ends nothing: what was asked for is done.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace, Laun
 from airflow_streamstate.launch.local import LocalLauncher
 
 HERE = "launch-folder:/"
-"""Begins a path below the folder of the launch, which only this side knows."""
+"""The start of a path below the folder of the launch, which only this side knows."""
 LOG = "driver.log"
 BEAT_SECONDS = 2.0
 _KEPT = frozenset({INTENT, HANDLE, EXIT_STATUS, LOG})
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _CHUNK = 1 << 20
 _SPARE_BYTES = 32 << 20
-"""What a launch needs beside the files that are sent: our code, and the first lines of its log."""
+"""What a launch needs in addition to the files that are sent: our code, and the first lines of its log."""
 
 Say = Callable[..., None]
 
@@ -130,7 +130,7 @@ class Remote:
         known = self._launcher.find(request.place)
         if known is not None and known.data.keys() & {"pid", "closed"}:
             return known.data
-        # Refused before anything is begun: what is wrong there leaves no trace.
+        # Refused before anything is started: what is wrong there leaves no trace.
         self._launcher.check(replace(request, conf={**request.conf, "spark.streamstate.master.check": "none"}))
         self._say(need="files")
         self._receive(folder, self._asked["files"])
@@ -151,7 +151,7 @@ class Remote:
         handle = self._handle()
         if not self._launcher.status(handle).has_ended:
             return
-        # What says that this key has had its driver stays, so that no second one can be started for it.
+        # What records that this key has had its driver stays, so that no second one can be started for it.
         folder = Path(str(handle.data["folder"]))
         with translated(folder):
             for item in folder.iterdir():
@@ -237,7 +237,7 @@ class Remote:
 
 
 def _remove_sent(folder: Path, files: Sequence[Sequence[Any]]) -> None:
-    """Remove what was sent, and nothing that another caller may have begun."""
+    """Remove what was sent, and nothing that another caller may have started."""
     with contextlib.suppress(OSError):
         for top in {name.partition("/")[0] for name, _ in files}:
             shutil.rmtree(folder / top)

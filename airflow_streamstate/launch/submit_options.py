@@ -23,11 +23,11 @@ _SWITCHES = frozenset({"--verbose", "-v", "--supervise", "--load-spark-defaults"
 
 @dataclass(frozen=True)
 class SubmitOptions:
-    """What ``spark-submit`` is told beside the application.
+    """What ``spark-submit`` gets in addition to the application.
 
     Attributes:
-        master: of a given prefix; "" for none.
-        has_properties_file: a given prefix names a properties file of its own.
+        master: of a given prefix; "" if not set.
+        has_properties_file: a given prefix names its own properties file.
     """
 
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-# What a master URL says about where things run, and whether a standalone master answers.
+# What a master URL shows about where drivers run, and whether a standalone master answers.
 #
 # Spark itself asks a standalone master that is down for a minute and a half, and then only logs it. Drivers in client
 # mode run on this machine and reach only what can be reached from here.
@@ -129,7 +129,7 @@ _MASTER = re.compile(
 _STANDALONE = "spark://"
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:/@]+):(?P<port>[0-9]{1,5})")
 _LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")
-# As the kernel names them; a fuse mount is as a rule of another machine, too.
+# As the kernel names them; a fuse mount is usually on a different machine, too.
 _SHARED_FILE_SYSTEM = re.compile(
     r"9p|afs|beegfs|ceph|cifs|fhgfs|fuse\..*|gfs2|glusterfs|gpfs|lustre|nfs4?|ocfs2|panfs|smb3|smbfs|virtiofs|wekafs"
 )
@@ -137,7 +137,7 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 def check_master(master: str) -> None:
-    """Check that Spark knows this kind of master; Spark would say so only after its JVM has started.
+    """Check that Spark knows this kind of master; Spark would report it only after its JVM has started.
 
     Raises:
         InvalidRequestError: it does not.
@@ -261,7 +261,7 @@ class KnownBad:
     """Releases of one component that fail in one way.
 
     Attributes:
-        component: for people.
+        component: human-readable.
         artifact: its Maven artifact, without the suffix of Scala or Spark.
         releases: those that fail.
         symptom: a lower-case clause without its full stop.

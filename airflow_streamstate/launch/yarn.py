@@ -166,7 +166,7 @@ class YarnLauncher:
         return found
 
     def find(self, place: LaunchPlace) -> LaunchHandle | None:
-        """As ``Launcher.find``. A submission that is under way on this machine cannot be told yet."""
+        """As ``Launcher.find``. A submission that is under way on this machine cannot be found yet."""
         found = self._find(place, self._options(place.options))
         if found is None and _is_being_submitted(Path(place.folder)):
             raise UnavailableError(
@@ -177,7 +177,7 @@ class YarnLauncher:
     def handle_at(self, place: LaunchPlace, recorded: LaunchHandle) -> LaunchHandle:
         """As ``Launcher.handle_at``. Of the record only the application's id is taken, which has to have our tag.
 
-        The configuration of the cluster may lie elsewhere on another machine, so that its folder is not compared.
+        The configuration of the cluster may be elsewhere on another machine, so that its folder is not compared.
         """
         check_launch(place, recorded)
         options = self._options(place.options)
@@ -266,7 +266,7 @@ class YarnLauncher:
         return ResourceManager(options.addresses(), options.user, Until(self._clock, CALL_SECONDS))
 
     def _checked(self, request: LaunchRequest, *, is_code_there: bool) -> tuple[SparkSubmit, dict[str, str]]:
-        """The submitter, and the configuration that YARN needs beside that of the request."""
+        """The submitter, and the configuration that YARN needs in addition to that of the request."""
         options = self._options(request.options)
         environ = self._inherited()
         if request.conn_id:
@@ -357,7 +357,7 @@ class YarnLauncher:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=(lock,),  # where this caller dies, the next one waits until this submission is over
+                pass_fds=(lock,),  # where this caller dies, the next one waits until this submission has ended
             )
         until = self._clock.monotonic_seconds() + SUBMIT_SECONDS
         while process.poll() is None:
@@ -443,7 +443,7 @@ class YarnLauncher:
         return all(app["state"] in ENDED for app in self._applications(handle)[1])
 
     def _is_settled(self, handle: LaunchHandle) -> bool:
-        """Whether more time tells no more of how the driver has ended."""
+        """Whether waiting longer shows no more about how the driver has ended."""
         status = self.status(handle)
         if status.has_ended:
             return True
@@ -523,12 +523,12 @@ def tag_of(place: LaunchPlace, prefix: str) -> str:
 
 
 def _shown_name(request: LaunchRequest) -> str:
-    """The name of the application for people: the stream and the launch key."""
+    """The human-readable name of the application: the stream and the launch key."""
     return f"{request.scope.rpartition('/')[2] or Path(request.application).name} {request.launch_key}"
 
 
 def the_one(apps: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The application that is the driver: not one that lost its claim, where there is another; None for none."""
+    """The application that is the driver: not one that lost its claim, if there is another; None without any."""
     others = [app for app in apps if _exit_code(app) != LOST_CLAIM] or list(apps)
     alive = [app for app in others if app["state"] not in ENDED]
     # Where one of several has ended without proof, that one may be the driver that still works.
@@ -537,7 +537,7 @@ def the_one(apps: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _exit_code(app: Mapping[str, Any]) -> int | None:
-    """The exit status of the driver's program, which YARN has as text only; None where it does not tell."""
+    """The exit status of the driver's program, which YARN has as text only; None where it does not report it."""
     if app["state"] not in ("FINISHED", "FAILED"):
         return None
     if app.get("finalStatus") == "SUCCEEDED":
@@ -625,7 +625,7 @@ def _need_own_folder(folder: LaunchFolder, launch_key: str) -> None:
 
 
 def _recorded(folder: Path, launch_key: str) -> LaunchHandle | None:
-    """The handle that a launch on this machine has recorded; None for none."""
+    """The handle that a launch on this machine has recorded; None if it has recorded none."""
     try:
         found = LaunchHandle.from_json(json.loads((folder / RECORD).read_bytes()))
     except (OSError, ValueError, MalformedMessageError):
@@ -681,7 +681,7 @@ def _owner_only(path: str, flags: int) -> int:
 
 
 def _words(diagnostics: str) -> str:
-    """What YARN tells of an application, in a line: the ApplicationMaster's own reason, if it had time to give one."""
+    """What YARN reports of an application, in a line: its ApplicationMaster's reason, if it had time to give one."""
     found = _REASON.search(diagnostics)
     how = _EXIT.search(diagnostics)
     return shown(found[1] if found else f"its container exited with {how[1]}" if how else diagnostics)
@@ -749,7 +749,7 @@ def _check_memory(manager: ResourceManager, conf: Mapping[str, str]) -> None:
 
 
 def driver_megabytes(conf: Mapping[str, str]) -> int:
-    """What the container of a driver needs: its heap and what is beside it, as Spark reckons it; 0 if unknown."""
+    """What the container of a driver needs: its heap and its overhead, as Spark reckons them; 0 if unknown."""
     heap = megabytes(conf.get("spark.driver.memory", "1g"))
     beside = megabytes(conf.get("spark.driver.memoryOverhead", "0"))
     return heap + (beside or max(384, heap // 10))

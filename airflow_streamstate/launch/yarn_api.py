@@ -24,13 +24,13 @@ SITE = "yarn-site.xml"
 CALL_SECONDS = 25.0
 """For all answers of one question about a driver."""
 SETTLE_SECONDS = 3.0
-"""A NodeManager tells a container as done a quarter of a second before it sends the last SIGKILL."""
+"""A NodeManager reports a container as done a quarter of a second before it sends the last SIGKILL."""
 ENDED = ("FINISHED", "FAILED", "KILLED")
 """States of an application that has ended."""
 LISTING_BYTES = 32 << 20
 """Of an answer that grows with the cluster."""
 YOUNG_SECONDS = 20.0
-"""So long after its start a ResourceManager may not list yet what runs."""
+"""Until this long after its start a ResourceManager may not list what runs."""
 
 _ADDRESS = re.compile(r"(?:https?://)?(?:[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}/?")
 APPLICATION = re.compile(r"application_[0-9]{1,20}_[0-9]{1,10}")
@@ -50,7 +50,7 @@ def read_site(folder: Path) -> dict[str, str]:
     """The properties of a folder's ``yarn-site.xml``, with those that it names put in.
 
     Raises:
-        InvalidRequestError: there is none, or it is no such file.
+        InvalidRequestError: it does not exist, or is not such a file.
     """
     path = folder / SITE
     try:
@@ -68,7 +68,7 @@ def read_site(folder: Path) -> dict[str, str]:
 
 
 def addresses_in(site: Mapping[str, str]) -> tuple[str, ...]:
-    """The URLs of the ResourceManagers of this configuration; () for none that it names."""
+    """The URLs of the ResourceManagers of this configuration; () if it names none."""
     is_secure = site.get("yarn.http.policy", "HTTP_ONLY") == "HTTPS_ONLY"
     scheme, port, kind = ("https", "8090", "webapp.https") if is_secure else ("http", "8088", "webapp")
     ids: Sequence[str] = ("",)
@@ -147,7 +147,7 @@ class ResourceManager:
         return answer.json
 
     def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> None:
-        """Tell it to do something.
+        """Ask it to do something.
 
         Raises:
             InvalidRequestError: it does not allow it.
@@ -184,7 +184,7 @@ class ResourceManager:
         return self._application(found, application) if found else None
 
     def last_attempt(self, application: str) -> dict[str, Any]:
-        """The last attempt of an application; {} for none.
+        """The last attempt of an application; {} without one.
 
         Raises:
             UnavailableError: as ``get``.
@@ -306,7 +306,7 @@ class ContainerOnNode:
     container: str
 
     def is_over(self, app: Mapping[str, Any]) -> bool:
-        """Whether the node proves that the container is over: it has been told to kill it, and has.
+        """Whether the node proves that the container has ended: it was asked to kill it, and has.
 
         A NodeManager that was started after the application knows nothing of its containers.
         """
@@ -323,7 +323,7 @@ class ContainerOnNode:
         return is_done and node.seconds - number(app, "finishedTime") / 1000 > SETTLE_SECONDS
 
     def log(self, name: str, count: int) -> str:
-        """The last bytes of a log; "" for none, or where the node does not give it."""
+        """The last bytes of a log; "" if it is empty, or where the node does not give it."""
         url = f"{self.node}/ws/v1/node/containerlogs/{self.container}/{name}?size={-count}"
         try:
             answer = self.manager.ask_node(url, count + _HEAD_AND_FOOT_BYTES)
@@ -389,7 +389,7 @@ def _text(text: str) -> bytes:
 
 
 def _value(data: bytes, at: int) -> bytes:
-    """The value that begins there: chunks, each behind its length, which is negative for all but the last."""
+    """The value that starts there: chunks, each after its length, which is negative for all but the last."""
     chunks = []
     while True:
         size, at = _number(data, at)
@@ -434,7 +434,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 TAGS = "spark.yarn.tags"
 MUST = ("spark.yarn.maxAppAttempts", "spark.yarn.submit.waitAppCompletion")
-"""Settings that the launcher's promises stand on: restarts are ours, and a launch returns."""
+"""Settings that the launcher's promises rest on: restarts are ours, and a launch returns."""
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _PREFIX = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
@@ -457,7 +457,7 @@ class YarnOptions:
         spark_yarn_jars: where the nodes have Spark's jars (spark.yarn.jars), which are uploaded otherwise.
         staging_dir: where files of applications are put (spark.yarn.stagingDir); "" for the user's home on the
             cluster's file system.
-        tag_prefix: what the tag of an application begins with.
+        tag_prefix: what the tag of an application starts with.
     """
 
     hadoop_conf_dir: str = ""
@@ -474,7 +474,7 @@ class YarnOptions:
 
     @classmethod
     def from_options(cls, raw: Mapping[str, object], environ: Mapping[str, str]) -> Self:
-        """The options, with what the environment says where they say nothing.
+        """The options, with what the environment sets where they set nothing.
 
         Raises:
             InvalidRequestError: one has no such name, or an impossible value.
@@ -501,7 +501,7 @@ class YarnOptions:
         """Refuse a launch without the cluster's configuration, which spark-submit reads.
 
         Raises:
-            InvalidRequestError: there is none.
+            InvalidRequestError: there is no such configuration.
         """
         if not (self.hadoop_conf_dir and (Path(self.hadoop_conf_dir) / SITE).is_file()):
             raise InvalidRequestError(
@@ -515,7 +515,7 @@ class YarnOptions:
         """Refuse a launch from a machine that lacks a file which an option names; other calls need none.
 
         Args:
-            placed_later: the folder whose files need not exist yet; "" for none.
+            placed_later: the folder whose files need not exist yet; "" without one.
 
         Raises:
             InvalidRequestError: one is not there.

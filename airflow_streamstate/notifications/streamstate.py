@@ -1,4 +1,4 @@
-"""``StreamNotifier``: alerts about streams, told by the notifiers of other providers."""
+"""``StreamNotifier``: alerts about streams, sent by the notifiers of other providers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class StreamNotifier(BaseNotifier):
-    """Looks at the streams of a home, and tells each alert that was raised or resolved since by other notifiers.
+    """Polls the streams of a home, and sends each alert that was raised or resolved since by other notifiers.
 
-    It is called by a task of a scheduled DAG, or as a callback of a task or DAG; each alert is told once per audience,
+    It is called by a task of a scheduled DAG, or as a callback of a task or DAG; each alert is sent once per audience,
     however often and by how many DAGs it is called. The templated fields of each notifier may use ``alert``, the JSON
     of the alert (``{{ alert.text }}``, ``{{ alert.kind }}``, ``{{ alert.stream_id }}``, ``{{ alert.rule }}`` …).
 
     A notifier that raises stops nothing: the others are called, and the error is logged. An alert that no notifier has
-    told stays owed: the task fails when all alerts were tried, and its retry, or the next run, tells the alert again.
+    sent stays owed: the task fails when all alerts were tried, and its retry, or the next run, sends the alert again.
 
     :param notifiers: of Slack, SMTP, PagerDuty or any other provider; each is called for each alert.
     :param stream_ids: only these streams; None for all streams of the home. (templated)
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
-    :param audience: each audience is told every alert once; another one than that of ``streamstate watch``, so that
-        both tell.
+    :param audience: each audience gets every alert once; another one than that of ``streamstate watch``, so that both
+        send them.
     """
 
     template_fields: Sequence[str] = ("stream_ids", "streamstate_conn_id")
@@ -55,20 +55,20 @@ class StreamNotifier(BaseNotifier):
         self.audience = audience
 
     def notify(self, context: Context) -> None:
-        """Look, and tell what is new.
+        """Poll the streams, and send what is new.
 
         Raises:
             StreamStateError: the home does not answer.
-            UnavailableError: no notifier has told some alert.
+            UnavailableError: no notifier has sent some alert.
         """
         self.looked(context)
 
     def looked(self, context: Context) -> dict[str, Any]:
-        """As ``notify``; what was told, how often a notifier raised, and the alerts that stand, as JSON.
+        """As ``notify``; what was sent, how often a notifier raised, and the alerts that are raised, as JSON.
 
         Raises:
             StreamStateError: the home does not answer.
-            UnavailableError: no notifier has told some alert.
+            UnavailableError: no notifier has sent some alert.
         """
         told: list[AlertChange] = []
         untold: set[str] = set()
@@ -111,7 +111,7 @@ class StreamNotifier(BaseNotifier):
         count(f"streamstate.alert.{change.kind}", stream_id=change.stream_id, rule=change.alert.rule)
         failures = 0
         for notifier in self.notifiers:
-            # A notifier renders its fields in place, so each alert has a notifier of its own.
+            # A notifier renders its fields in place, so each alert has its own notifier.
             one = copy.copy(notifier)
             try:
                 one({**context, "alert": change.to_json()})

@@ -45,7 +45,7 @@ RETURN_KEY = "return_value"
 def request_id_of(context: Context, purpose: str = "") -> str:
     """The request id of this task: the same for every try, and after the task was cleared (Law 2).
 
-    A hash of dag id, run id, task id, map index and ``purpose``, which tells several requests of one task apart.
+    A hash of dag id, run id, task id, map index and ``purpose``, which distinguishes several requests of one task.
     """
     ti = context["ti"]
     map_index = getattr(ti, "map_index", -1)
@@ -93,7 +93,7 @@ class DefersToTrigger:
         or_watches: Sequence[WaitCondition] = (),
         **kwargs: Any,
     ) -> None:
-        """Wait in the triggerer until that time at most; ``execute_complete`` gets ``kwargs`` beside the event."""
+        """Wait in the triggerer until that time at most; ``execute_complete`` gets ``kwargs`` with the event."""
         from airflow_streamstate.triggers.streamstate import StreamStateTrigger
 
         self.defer(
@@ -120,7 +120,7 @@ class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
     :param deferrable: wait in the triggerer instead of in a worker slot; the result is the same.
     :param timeout_seconds: how long the task waits. After that the task fails with the last observation; the stream
         runs on, and a retry continues the wait. (templated)
-    :param poll_interval_seconds: seconds between two looks while waiting; by default Airflow's option ``[streamstate]
+    :param poll_interval_seconds: seconds between two polls while waiting; by default Airflow's option ``[streamstate]
         poll_interval_seconds``.
     """
 
@@ -128,7 +128,7 @@ class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
     ui_color = "#e8f0e4"
     operator_extra_links = LINKS
     pushed_links: Mapping[str, str] | None = None
-    """What this process has pushed for the links beside the task instance; None where another one began the task."""
+    """What this process has pushed for the links of the task instance; None if another one started the task."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
         return self.wait_until_done(hook, WaitCondition.of(order)) if waits else ordered(order)
 
     def tell_known(self, context: Context, hook: StreamStateHook, **ids: str | None) -> None:
-        """Push what is known of the stream by now: each id under its name, and the links beside the task instance.
+        """Push what is known of the stream by now: each id under its name, and the links of the task instance.
 
         A try that is killed later, and a task that waits, show it already.
         """
@@ -209,7 +209,7 @@ class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
 
     def _push_links(self, context: Context, hook: StreamStateHook, stream_id: str, ids: Mapping[str, str]) -> None:
         pages: Mapping[str, str] = {}
-        with suppress(StreamStateError):  # the links are a help: the task itself says what is wrong
+        with suppress(StreamStateError):  # the links are a help: the task itself reports what is wrong
             pages = hook.client.status(stream_id, ids.get("deployment_id")).links
         links = links_of(str(self.streamstate_conn_id), stream_id, pages, ids)
         self.pushed_links = links
@@ -237,7 +237,7 @@ class StreamStateOperator(ChecksLiterals, DefersToTrigger, BaseOperator):
                 poll_interval_seconds=self.poll_interval_seconds,
             )
             return self.result_from(watch, found.need_result())
-        seen = hook.client.advance(watch)  # what is over already needs no triggerer
+        seen = hook.client.advance(watch)  # what has ended already needs no triggerer
         if seen.outcome == "pending":
             self.defer_to_trigger(hook, watch, hook.deadline_text(timeout_seconds), on_kill)
         return self.result_from(watch, seen.need_result())
@@ -280,7 +280,7 @@ def mask_secrets_of(conf: Any, arguments: Any, environment: Any = None) -> None:
     named: dict[str, str] = {}
     variables: dict[str, str] = {}
     listed: tuple[str, ...] = ()
-    # A field of another type is refused when the task runs.
+    # A field of a different type is refused when the task runs.
     with suppress(InvalidRequestError):
         named = text_mapping(conf, "conf")
     with suppress(InvalidRequestError):
@@ -433,7 +433,7 @@ _LAUNCHER = (
 
 
 class ChangingOperator(MasksSecrets, StreamStateOperator):
-    """Base of ``PlanUpgradeOperator`` and ``UpgradeStreamOperator``, whose ``taken`` begins with these terms."""
+    """Base of ``PlanUpgradeOperator`` and ``UpgradeStreamOperator``, whose ``taken`` starts with these terms."""
 
     taken: ClassVar[tuple[Term, ...]] = taken_terms(
         kept(terms_of(Version, "change")),
@@ -453,7 +453,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         return change_request(str(self.stream_id), reason=str(self.reason), **given)
 
 
-# What operators that begin or end a deployment tell OpenLineage.
+# What operators that start or end a deployment report to OpenLineage.
 
 log = logging.getLogger(__name__)
 
@@ -461,8 +461,8 @@ log = logging.getLogger(__name__)
 class TellsLineage:
     """Gives the task's events of OpenLineage their datasets, and sends the deployment's own events.
 
-    Airflow's OpenLineage provider calls the methods in a process beside the task; without it nothing of this runs. What
-    goes wrong here is logged, and changes nothing of the task.
+    Airflow's OpenLineage provider calls the methods in a process alongside the task; without it nothing of this runs.
+    What goes wrong here is logged, and changes nothing of the task.
     """
 
     stream_id: str
@@ -477,7 +477,7 @@ class TellsLineage:
         return self._lineage(task_instance)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage | None:
-        """As after success: a deployment may have begun, failed, or gone on."""
+        """As after success: a deployment may have started, failed, or continued."""
         return self._lineage(task_instance)
 
     def _lineage(self, task_instance: Any) -> OperatorLineage | None:

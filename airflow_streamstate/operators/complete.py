@@ -27,7 +27,7 @@ class CompletePartitionsOperator(StreamStateOperator):
     """Emit each partition that a stream has completed since the last one, once, as an event of ``asset``.
 
     With them it emits an event of a second asset, the cursor, whose URI is that of ``asset`` with ``/emitted`` at its
-    end. Airflow records all of them in the transaction in which the task succeeds, and the operator goes on behind the
+    end. Airflow records all of them in the transaction in which the task succeeds, and the operator continues after the
     newest recorded cursor. So a task that is tried again, cleared or killed emits no partition twice and leaves none
     out. Let one run at a time do it (``max_active_runs=1``). If nothing new is complete, the task is skipped, and emits
     nothing.
@@ -42,13 +42,13 @@ class CompletePartitionsOperator(StreamStateOperator):
         cursor, which is an inlet, too.
     :param query_name: the query whose results are meant; by default all queries of the stream, each of which needs a
         watermark. (templated)
-    :param partition_seconds: the length of a partition; partitions begin at whole multiples of it since 1970, in UTC.
+    :param partition_seconds: the length of a partition; partitions start at whole multiples of it since 1970, in UTC.
         (templated)
-    :param first_partition_at: where the first partition begins that is ever emitted; by default the newest one that is
+    :param first_partition_at: where the first partition starts that is ever emitted; by default the newest one that is
         complete at the first run. (templated)
     :param lateness_seconds: how much further than a partition's end the watermark has to be. (templated)
     :param key_format: the partition key: ``strftime`` of its beginning. The default is that of Airflow's own mappers.
-    :param max_partitions: how many partitions one run emits at most; the next run goes on. (templated)
+    :param max_partitions: how many partitions one run emits at most; the next run continues. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -128,7 +128,7 @@ class CompletePartitionsOperator(StreamStateOperator):
             outlet.add_partitions(keys)
 
     def _emitted_through(self, context: Context, stream_id: str, query_name: str | None) -> datetime | None:
-        """The end of the last partition that was emitted; None for none."""
+        """The end of the last partition that was emitted; None before the first."""
         events: Any = context["inlet_events"][self.cursor]
         for limit in (_EVENTS_READ, None):  # each query of the stream has its own
             newest_first = events.ascending(False).limit(limit)

@@ -186,12 +186,12 @@ class CompareStreamsOperator(StreamFilesOperator):
 
 
 class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
-    """Make the streams of one wave as their files say: deploy, upgrade, rescale, resume or stop each of them.
+    """Make the streams of one wave as their files declare: deploy, upgrade, rescale, resume or stop each of them.
 
     Mapped over the waves of ``CompareStreamsOperator``, one at a time. The waves before are looked at again, which
     changes nothing if they are as declared: a canary that is not well, or too many failures, skip this task. A stream
     that would be changed otherwise than it was compared, because its file or what runs is another one by now, is
-    refused. Idempotent: a retry continues what the try before began. A deferred task acts only in workers: it leaves
+    refused. Idempotent: a retry continues what the try before started. A deferred task acts only in workers: it leaves
     its worker while all its streams wait, and comes back when there is something to do for one of them.
 
     Returns ``{streams}``: of each stream of the wave ``{stream_id, step, result, reason, deployment_id, upgrade_id}``.
@@ -200,7 +200,7 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
     :param compared: the result of ``CompareStreamsOperator``.
     :param wave: the one of its ``waves`` to apply.
     :param deferrable: wait in the triggerer instead of in a worker slot; the result is the same.
-    :param poll_interval_seconds: seconds between two looks while waiting in the triggerer; by default Airflow's option
+    :param poll_interval_seconds: seconds between two polls while waiting in the triggerer; by default Airflow's option
         ``[streamstate] poll_interval_seconds``.
 
     :param canary: streams with this label (NAME or NAME=VALUE) come first; unless all of them become well, no other
@@ -288,7 +288,7 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
         known = set() if begun is None else {one.stream_id for one in begun.under_way}
         wait = _steps_due(known) if self.deferrable else wait_for
         waves, terms = self._waves()
-        # ``dag.test()`` drops the kwargs of a deferral: the home tells what is under way, and a watch was the last.
+        # ``dag.test()`` drops the kwargs of a deferral: the home shows what is under way, and a watch was the last.
         if begun is None and event is not None and event.watch.wanted == "unwell":
             terms = replace(terms, healthy_for_seconds=0.0)
         applying = Applying(hook.new_client, hook.clock, self._say, wait)
@@ -365,7 +365,7 @@ def _steps_due(known: Set[str]) -> Wait:
             if view.is_over:
                 return {}
         else:
-            with suppress(*PASSING):  # says nothing about the stream: the trigger looks again
+            with suppress(*PASSING):  # proves nothing about the stream: the trigger looks again
                 seen = controller.advance(condition)
                 if seen.outcome != "pending":
                     return seen.need_result()
@@ -377,7 +377,7 @@ def _steps_due(known: Set[str]) -> Wait:
 
 
 def pruned_beside(only: Sequence[str]) -> InvalidRequestError:
-    """The refusal to prune beside single streams."""
+    """The refusal to prune together with single streams."""
     return InvalidRequestError(
         "which streams no file declares is not known where only some are looked at",
         only=list(only),

@@ -81,13 +81,13 @@ class LaunchingOperator(TellsLineage, StreamStateOperator):
         return one_of(self.wait_until, WAIT_UNTIL, "wait_until") == "finished"
 
     def wait_for_launched(self, context: Context, hook: StreamStateHook, view: DeploymentView) -> dict[str, Any]:
-        """Wait for the launched deployment as ``wait_until`` says."""
+        """Wait for the launched deployment as ``wait_until`` asks."""
         found = view.to_json()
         self.tell_known(context, hook, deployment_id=view.deployment_id, snapshot_id=view.start.snapshot_id)
         return self.wait_for(hook, view.deployment_id, found)
 
     def wait_for(self, hook: StreamStateHook, deployment_id: str, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Wait for a deployment as ``wait_until`` says; ``found`` is what is known of it by now."""
+        """Wait for a deployment as ``wait_until`` asks; ``found`` is what is known of it by now."""
         from airflow_streamstate.controller.wait.condition import IF_STOPPED, WaitCondition
 
         wanted = one_of(self.wait_until, WAIT_UNTIL, "wait_until")
@@ -113,17 +113,17 @@ class LaunchingOperator(TellsLineage, StreamStateOperator):
 
 IfRunning = Literal["fail", "ensure", "upgrade"]
 UPGRADED_KEY = "upgrade_result"
-"""The XCom of an upgrade that ``if_running`` began, as ``UpgradeStreamOperator`` returns it."""
+"""The XCom of an upgrade that ``if_running`` started, as ``UpgradeStreamOperator`` returns it."""
 IF_RUNNING: tuple[IfRunning, ...] = get_args(IfRunning)
 
 
 class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     """Deploy a script as the next version of a stream, from the last snapshot of the version before.
 
-    Idempotent: a retry, or a cleared task, finds the deployment that it began. If that deployment failed before its
+    Idempotent: a retry, or a cleared task, finds the deployment that it started. If that deployment failed before its
     first commit, or with ``wait_until="finished"`` at any time, the retry starts its next attempt; if a newer
     deployment is current, the task fails with a conflict that names it. A task that is cleared after a change of the
-    script, its arguments or its configuration deploys anew.
+    script, its arguments or its configuration deploys again.
 
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``, whether it deployed, found this
     version running, or upgraded the stream to it (``if_running``).
@@ -136,8 +136,8 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         the same terms. A stream that does not run is deployed. (templated)
 
     :param wait_until: ``healthy``: each query has committed a batch, or found no input; ``caught_up``: also no input is
-        left to read; ``finished``: the stream has come to its end, since its triggers end each run, or its sources say
-        that nothing follows; ``none``: return when the driver is launched. (templated)
+        left to read; ``finished``: the stream has come to its end, since its triggers end each run, or its sources
+        report that nothing follows; ``none``: return when the driver is launched. (templated)
     :param if_stopped: for ``wait_until="finished"``, where somebody stops, drains, kills or replaces the run before
         that: ``fail`` the task, without a retry, or ``wait`` for the end of what continues it: a resume, or another
         version. (templated)
@@ -397,7 +397,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         return LaunchingOperator.execute_complete(self, context, event)
 
     def on_kill(self) -> None:
-        """Airflow ends the task in its worker: an upgrade is finished or withdrawn, a wait ends as it was told."""
+        """Airflow ends the task in its worker: an upgrade is finished or withdrawn, a wait ends as ordered."""
         if self._driven is not None:
             super().on_kill()
         else:
@@ -416,7 +416,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     def _running(self, hook: StreamStateHook, request: DeployRequest) -> StreamStatus | None:
         """The status of a stream that runs and is not to be deployed; None: deploy it.
 
-        A deployment that this task began is deployed again, which finds it.
+        A deployment that this task started is deployed again, which finds it.
         """
         from airflow_streamstate.controller.observe.observation import ALIVE
 
@@ -473,7 +473,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
 class ResumeStreamOperator(LaunchingOperator):
     """Start the current deployment of a stream again, with its recorded code, whatever the path holds by now.
 
-    Idempotent: a retry, or a cleared task, finds the attempt that it began. If that attempt failed before its first
+    Idempotent: a retry, or a cleared task, finds the attempt that it started. If that attempt failed before its first
     commit, or with ``wait_until="finished"`` at any time, the retry starts the next one.
 
     Returns ``{stream_id, deployment_id, attempt, state, start: {mode, snapshot_id}}``.

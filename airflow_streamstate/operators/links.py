@@ -1,4 +1,4 @@
-"""The links beside a task instance: the stream's page, the driver's log, Spark's UI, the plan, the snapshot.
+"""The links of a task instance: the stream's page, the driver's log, Spark's UI, the plan, the snapshot.
 
 Each leads to what the task has acted on: the deployment, upgrade, plan and snapshot of its run, also when the stream
 has moved on. The api-server shows the XCom under a link's key. An operator pushes it as soon as it knows it, so that a
@@ -38,7 +38,7 @@ def page_url(conn_id: str, stream_id: str, part: str = "", ids: Mapping[str, str
 
     Args:
         part: the tab to open; "" for the first.
-        ids: of what is to be shown, by the names of ``QUERY_NAMES``; what is not named is the current one.
+        ids: of what to show, by the names of ``QUERY_NAMES``; what is not named is the current one.
     """
     page = f"{_base()}{PAGE}/{quote(conn_id, safe='')}/{quote(stream_id, safe='')}"
     asked = {word: (ids or {})[name] for name, word in QUERY_NAMES.items() if (ids or {}).get(name)}

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class PlanUpgradeOperator(ChangingOperator):
-    """Say whether a change of a stream fits, before anything is stopped.
+    """Check whether a change of a stream fits, before anything is stopped.
 
     The new script runs once in its own driver, with ``STREAMSTATE_REHEARSAL=1`` in its environment. Each query is
     compared with the running one, and tried with an empty batch on a fork of its state, without a sink. The stream, its
@@ -61,7 +61,7 @@ class PlanUpgradeOperator(ChangingOperator):
     differences}}, rehearsal{ok, seconds, error}, seed{ok, error}, replay{queries{NAME:{batches[{batch_id, rows_in,
     rows_out, seconds, comparison{same, changed, only_old, only_new, keys, samples_changed, samples_old, samples_new,
     changed_rows[{key, old, new}]}}], state}}, old, speed}, not_replayed, notes}``; a failed task has the same XCom.
-    ``replay`` is null where no batch was replayed, and ``not_replayed`` says why.
+    ``replay`` is null where no batch was replayed, and ``not_replayed`` states why.
 
     :param application: the PySpark script, unmodified. (templated)
     :param arguments: the script's arguments. An argument, or its value after ``--name=``, may be a reference to a
@@ -250,7 +250,7 @@ class PlanUpgradeOperator(ChangingOperator):
         return self._judged(context, result)
 
     def execute_complete(self, context: Context, event: Any = None) -> dict[str, Any]:
-        """Continue in a worker: the rehearsal is over, or one of the two runs of a replay."""
+        """Continue in a worker: the rehearsal has ended, or one of the two runs of a replay."""
         with told_to_airflow():
             request_id = request_id_of(context, self.change().digest)
             known = self.hook().client.plans.begun_by(str(self.stream_id), [request_id])
@@ -270,7 +270,7 @@ class PlanUpgradeOperator(ChangingOperator):
         return self._replayed(hook, last)
 
     def _replayed(self, hook: StreamStateHook, last: ReplayView | None) -> dict[str, Any]:
-        """Take the next step of the replay after this run: wait for the run that has begun, or end with the report."""
+        """Take the next step of the replay after this run: wait for the run that was started, or end with it."""
         from airflow_streamstate.controller.scratch.replays import PlannedReplay, ReplayView
         from airflow_streamstate.controller.scratch.run import LATE_SECONDS
         from airflow_streamstate.controller.wait.condition import WaitCondition
@@ -371,7 +371,7 @@ class ApprovalByAnotherOperator(ApprovalOperator):
 
 
 def answer_within(timeout: timedelta) -> dict[str, Any]:
-    """The arguments by which an ``ApprovalOperator`` waits so long for an answer, in every release of its provider."""
+    """The arguments by which an ``ApprovalOperator`` waits this long for an answer, in any release of its provider."""
     knows = "response_timeout" in inspect.signature(HITLOperator.__init__).parameters
     # The standard provider of Airflow 3.1 takes the timeout of the task for that of the answer.
     return {"response_timeout" if knows else "execution_timeout": timeout}

@@ -134,10 +134,10 @@ class PruneSnapshotsOperator(StreamStateOperator):
     """Remove the snapshots of a stream that are no longer needed, and the leftovers of its deployments.
 
     Pinned and leased snapshots, the last known good one, and each that a start, a rollback or an undo may need always
-    stay. Pruning may run at any time, beside any other command. Idempotent: a retry continues. The task does not wait,
-    so ``deferrable`` and ``timeout_seconds`` have no effect.
+    stay. Pruning may run at any time, alongside any other command. Idempotent: a retry continues. The task does not
+    wait, so ``deferrable`` and ``timeout_seconds`` have no effect.
 
-    Without ``keep`` and ``older_than_seconds`` the retention that is recorded with the stream decides; where there is
+    Without ``keep`` and ``older_than_seconds`` the retention that is recorded with the stream decides; if there is
     none, the newest 10 stay. With either of them the recorded one does not count. Where it does, it also decides about
     copies, unless ``at_mirrors`` is given.
 
@@ -235,7 +235,7 @@ class ReadingOperator(MasksSecrets, StreamStateOperator):
         self._is_ended = True
 
 
-# ``VerifySnapshotOperator``: check that a snapshot is whole.
+# ``VerifySnapshotOperator``: check that a snapshot is complete.
 
 
 class VerifySnapshotOperator(ReadingOperator):
@@ -369,9 +369,9 @@ _TOLD = ("stream_id", "snapshot_id", "deployment_id", "kind", "taken_at", "since
 class ExportStateOperator(ReadingOperator):
     """Write the state in a snapshot, or its changes since an older snapshot, as tables.
 
-    A Spark driver on the worker's machine reads a fork of the snapshot; the stream may run meanwhile. Idempotent: a
-    retry replaces the export of the try before. The task waits in its worker, and fails at
-    ``deadline_seconds``; ``deferrable`` has no effect.
+    A Spark driver on the worker's machine reads a fork of the snapshot; the stream may run in the meantime. Idempotent:
+    a retry replaces the export of the try before. The task waits in its worker, and fails at ``deadline_seconds``;
+    ``deferrable`` has no effect.
 
     Returns ``{stream_id, snapshot_id, deployment_id, kind, taken_at, since_snapshot_id, export: {uri, format, complete,
     tables, problems}}``. If some of the state could not be read, the task fails, with the same XCom.

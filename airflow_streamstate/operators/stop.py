@@ -54,7 +54,7 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
         no snapshot, as the next deploy takes it. By default the task fails. With ``on_deadline="kill"`` the end of a
         driver that had died is kept in a snapshot all the same. (templated)
     :param wait_for_completion: wait until the stream has stopped, for ``timeout_seconds`` at most; with
-        ``deadline_seconds`` it must stay true. After an order that was withdrawn at the deadline, a retry orders anew.
+        ``deadline_seconds`` it must stay true. After an order that was withdrawn at the deadline, a retry orders again.
 
     :param deployment_id: which deployment; by default the current one. (templated)
     :param deadline_seconds: seconds from the order until the stream must have stopped with a complete snapshot, in
@@ -146,7 +146,7 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
         }
 
     def _defer_until(self, context: Context, hook: StreamStateHook, deadline: dict[str, Any]) -> None:
-        """Order the stop and wait in the triggerer, unless it is over already."""
+        """Order the stop and wait in the triggerer, unless it has ended already."""
         from airflow_streamstate.controller.wait.condition import WaitCondition
 
         order = hook.client.forced_stops.order(str(self.stream_id), **deadline)

@@ -57,7 +57,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     """Base of ``UpgradeStreamOperator`` and ``RollbackStreamOperator``; not for use by itself.
 
     Every step is recorded before it acts, so another worker can continue. A try continues the upgrade of the try
-    before; if that ended another way than requested, the try reports the same end, and a cleared task begins anew. A
+    before; if that ended another way than requested, the try reports the same end, and a cleared task starts again. A
     deferred task acts only in workers; its trigger only looks. While no version may be running, the task stays in its
     worker, for a minute at most.
 
@@ -70,9 +70,9 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
     An upgrade whose task is gone without notice counts as abandoned two minutes after the last sign of a worker, three
     after the last one of a triggerer, and 15 where a worker died within a step (the capture of a large state) of an
-    upgrade that would be given up. Where a user ends the task, that is so at once. If the upgrade has not touched the
-    stream by then, the next command or a watcher ends it; else a watcher finishes it, or rolls it back. A retry goes on
-    with what it finds, and begins anew where that was given up.
+    upgrade that would be abandoned. Where a user ends the task, that is so at once. If the upgrade has not touched the
+    stream by then, the next command or a watcher ends it; else a watcher finishes it, or rolls it back. A retry
+    continues with what it finds, and starts again if that was abandoned.
     """
 
     taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(BusyTerms))
@@ -98,7 +98,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
     @abstractmethod
     def request_digest(self) -> str:
-        """Digest of the whole request, as one request id stands for one request."""
+        """Digest of the whole request, as one request id identifies one request."""
 
     @abstractmethod
     def begin(self, hook: StreamStateHook, request_id: str) -> UpgradeView:
@@ -108,7 +108,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         return rendered_terms(BusyTerms, self, UpgradeOperatorBase.taken).if_busy == "wait"
 
     def after_stop(self) -> AfterStop:
-        """What happens to the upgrade when the task is ended after a version was told to stop."""
+        """What happens to the upgrade when the task is ended after a version was ordered to stop."""
         return "finish"
 
     def act(self, context: Context, hook: StreamStateHook) -> Mapping[str, Any]:
@@ -168,8 +168,8 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
     def _found_or_begun(self, context: Context, hook: StreamStateHook) -> UpgradeView:
         """The upgrade of this task, under way or over; else a new one.
 
-        An end other than the requested one stands until the task is cleared: Airflow may run a try after one that
-        failed for good, when it takes the end of a worker that deferred the task for the end of the task.
+        An end other than the requested one stays in effect until the task is cleared: Airflow may run a try after one
+        that failed for good, when it takes the end of a worker that deferred the task for the end of the task.
         """
         from airflow_streamstate.hooks.task_upgrades import stands_for_nothing, upgrade_of
 
@@ -251,7 +251,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
         if error is None:
             return view.to_json()
         context["ti"].xcom_push(key=RETURN_KEY, value=view.to_json())
-        raise AirflowFailException(text_of(error)) from error  # it is over: no retry makes it another end
+        raise AirflowFailException(text_of(error)) from error  # it has ended: no retry makes it another end
 
     def _tell(self, line: str) -> None:
         self.log.info("%s", line)
@@ -308,14 +308,13 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     ``launcher_options`` name by name; only the label of a version is that of its script. Without any the upgrade is a
     restart.
 
-    Idempotent: a retry, or a cleared task, continues the upgrade that it began. If that was refused or given up, a
-    cleared task begins anew.
+    Idempotent: a retry, or a cleared task, continues the upgrade that it started. If that was refused or abandoned, a
+    cleared task starts again.
 
     Returns ``{upgrade_id, stream_id, phase, outcome, mode, old_deployment_id, new_deployment_id,
-    returned_deployment_id, way, bad_batches, begun_batches, downtime_seconds, downtime_by_query,
-    downtimes, not_running_seconds, verdict, differences, audit_ok, cancelled_by,
-    reason, driver, warnings, waits_for}``; a failed task has the same XCom. The XCom ``upgrade``,
-    ``{stream_id, upgrade_id}``, is pushed at the begin.
+    returned_deployment_id, way, bad_batches, begun_batches, downtime_seconds, downtime_by_query, downtimes,
+    not_running_seconds, verdict, differences, audit_ok, cancelled_by, reason, driver, warnings, waits_for}``; a failed
+    task has the same XCom. The XCom ``upgrade``, ``{stream_id, upgrade_id}``, is pushed at the start.
 
     :param application: the PySpark script, unmodified. (templated)
     :param arguments: the script's arguments. An argument, or its value after ``--name=``, may be a reference to a
@@ -392,7 +391,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param rehearsal_id: the approved rehearsal of ``PlanUpgradeOperator``; refused if the change, or what runs, is
         another one by now. (templated)
     :param on_kill_action: what happens to the upgrade when the task is killed, marked or cleared after the old version
-        was told to stop: ``finish`` or ``rollback``. Before that nothing has happened. (templated)
+        was ordered to stop: ``finish`` or ``rollback``. Before that nothing has happened. (templated)
 
     """
 
@@ -551,8 +550,8 @@ class RollbackStreamOperator(UpgradeOperatorBase):
     exact, the task fails without a retry, and nothing is touched.
 
     Idempotent, with the result of ``UpgradeStreamOperator``. If the task is killed, marked or cleared before the
-    current version is told to stop, nothing happens; after that the rollback is finished by the task as far as Airflow
-    lets it, by its next try, or by ``streamstate continue STREAM``.
+    current version is ordered to stop, nothing happens; after that the rollback is finished by the task as far as
+    Airflow lets it, by its next try, or by ``streamstate continue STREAM``.
 
     :param strategy: how it goes back: forward, the old code continues from the last commit; undo, it continues from the
         handover, with the sinks undone. By default the first of them that is exact. (templated)
@@ -634,11 +633,11 @@ class RollbackStreamOperator(UpgradeOperatorBase):
 
 
 class RescaleStreamOperator(UpgradeOperatorBase):
-    """Write the state of a stream anew in another number of partitions, without a lost or doubled row.
+    """Rewrite the state of a stream in another number of partitions, without a lost or doubled row.
 
-    The state is written anew on a fork, compared row by row with the old one, and rehearsed with real rows while the
+    The state is rewritten on a fork, compared row by row with the old one, and rehearsed with real rows while the
     stream runs; if that cannot work, the task fails and nothing was touched. Then the stream is stopped, and its state
-    written anew as it is by then. Needs Spark 4.2 or newer. Idempotent, with the result of ``UpgradeStreamOperator``;
+    rewritten as it is by then. Needs Spark 4.2 or newer. Idempotent, with the result of ``UpgradeStreamOperator``;
     ``RollbackStreamOperator`` brings the old number back.
 
     :param partitions: write the state again in this number of partitions of each stateful operator: Spark keeps the

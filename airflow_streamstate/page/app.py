@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 #
 # Airflow's auth manager decides, for each home by one right: that to read the home's connection, or to read the DAG
 # that ``page_dag_ids`` names for it. What holds rows and logs also needs the right for task logs. Without the right
-# there is nothing to see, and no answer says whether the page has such a home.
+# there is nothing to see, and no answer shows whether the page has such a home.
 
 
 class NoRightError(HTTPException):
-    """Airflow's auth manager gives the user no right to this; says which one is asked for."""
+    """Airflow's auth manager gives the user no right to this; states which one is asked for."""
 
     def __init__(self, message: str, right: str) -> None:
         super().__init__(403, message)
@@ -112,7 +112,7 @@ def may_run_dag(user: BaseUser, dag_id: str) -> bool:
 
 
 def team_of_dag(dag_id: str) -> str | None:
-    """The team of a DAG; None where there are no teams."""
+    """The team of a DAG; None if there are no teams."""
     team: str | None = DagModel.get_team_name(dag_id)
     return team
 
@@ -237,7 +237,7 @@ def _add_files(app: FastAPI) -> None:
 
     @app.get("/streams/{conn_id}/{stream_id:path}")
     def one_stream(request: Request, stream_id: str) -> Response:
-        """The same file: its script asks for the parts, and says what is wrong with the id."""
+        """The same file: its script asks for the parts, and reports what is wrong with the id."""
         sent = request.scope.get("raw_path") or request.scope["path"].encode()  # a browser counts no encoded slash
         root = "../" * (1 + sent.rpartition(b"/streams/")[2].count(b"/"))
         try:

@@ -45,7 +45,7 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.scratch import Replay
 from airflow_streamstate.protocol.upgrades import UpgradeStep
 
-# The rows of the table of streams, made of what ``status`` says. Pure.
+# The rows of the table of streams, made of what ``status`` reports. Pure.
 
 BEGINNING_OF_TIME_YEAR = 1970
 """Spark's watermark before it has seen a row."""
@@ -63,7 +63,7 @@ def row_of(status: StreamStatus, times: deque[BatchTime], now: datetime) -> dict
     """The row of a stream.
 
     Args:
-        times: of the looks before; the one of this look is added where a batch was committed since.
+        times: of the polls before; the one of this poll is added where a batch was committed since.
     """
     queries = status.queries
     slowest = max(queries.values(), key=lambda query: query.batch_seconds or -1.0, default=None)
@@ -100,7 +100,7 @@ def unreadable_row(stream_id: str, why: str) -> dict[str, object]:
 
 
 def lags_of(queries: Iterable[QueryStatus]) -> dict[str, int] | None:
-    """By unit, how much all sources of the queries are ahead; None where none tells."""
+    """By unit, how much all sources of the queries are ahead; None if none reports it."""
     found: dict[str, int] = {}
     for query in queries:
         for lag in query.lags if query.behind_age_seconds is not None else ():
@@ -110,7 +110,7 @@ def lags_of(queries: Iterable[QueryStatus]) -> dict[str, int] | None:
 
 
 def watermark_delay_seconds(status: StreamStatus, now: datetime) -> float | None:
-    """How far the oldest watermark of a stream that runs is behind the clock; None for none."""
+    """How far the oldest watermark of a stream that runs is behind the clock; None without one."""
     if status.state not in ALIVE:
         return None
     marks = [query.watermark_at for query in status.queries.values() if query.watermark_at is not None]
@@ -218,7 +218,7 @@ def _mark(event: Event) -> dict[str, Any] | None:
     return selected(event, "at word=mark deployment_id") | {"text": text}
 
 
-# The recorded plan of a query as a graph, beside that of the version before. Pure.
+# The recorded plan of a query as a graph, with that of the version before. Pure.
 
 Change = Literal["same", "added", "removed", "changed"]
 MAX_NODES = 400
@@ -230,7 +230,7 @@ def plan_graphs(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> d
     A plan of more than ``MAX_NODES`` nodes gets no verdict here: `plan` and each upgrade compare it.
 
     Args:
-        old: the plans of the version before, by query; empty where there is none.
+        old: the plans of the version before, by query; empty without one.
         new: the plans of this version.
     """
     is_small = all(len(plan.nodes) <= MAX_NODES for plan in (*old.values(), *new.values()))
@@ -257,7 +257,7 @@ def plan_graphs(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> d
 def graph(before: Sequence[PlanNode] | None, now: Sequence[PlanNode]) -> list[dict[str, Any]]:
     """The nodes of a tree, each before its children, with how it differs from the tree before.
 
-    A removed node stands where it was. ``parent``: the index of the node that it feeds; None for the top.
+    A removed node stays where it was. ``parent``: the index of the node that it feeds; None for the top.
     """
     if before is None:
         marked: list[tuple[PlanNode, Change, str]] = [(node, "same", "") for node in now]
@@ -318,7 +318,7 @@ class Asked:
 
     Attributes:
         rehearsal_id: a plan, whose version no deployment runs.
-        upgrade_id: an upgrade that is wanted beside the last ones.
+        upgrade_id: an upgrade that is wanted in addition to the last ones.
     """
 
     stream_id: str
@@ -344,7 +344,7 @@ class PagePart:
 
 
 def status_part(client: Controller, asked: Asked) -> dict[str, Any]:
-    """Where the stream stands, as ``streamstate status --json`` tells it, with lag and delay as the table has them."""
+    """The state of the stream, as ``streamstate status --json`` reports it, with lag and delay as in the table."""
     stream_id = asked.stream_id
     status = client.status(stream_id)
     beat = client.home.control(stream_id).heartbeat(status.deployment_id)
@@ -387,7 +387,7 @@ def timeline_part(client: Controller, asked: Asked) -> dict[str, Any]:
         try:
             specs.append(control.spec(deployment_id))
         except (DeploymentNotFoundError, DataError):
-            continue  # its deploy died, or its record is damaged: the custody names that one
+            continue  # its deploy died, or its record is damaged: the lineage names that one
     ids = [spec.deployment_id for spec in specs]
     events = {one: [entry.event for entry in client.events(stream_id, one) if entry.event is not None] for one in ids}
     beats = {one: beat for one in ids if (beat := control.heartbeat(one)) is not None}
@@ -410,8 +410,7 @@ def snapshots_part(client: Controller, asked: Asked) -> dict[str, Any]:
 
 
 def plan_part(client: Controller, asked: Asked) -> dict[str, Any]:
-    """The plan of a deployment or of a rehearsal, by default of the current deployment, beside that of the deployment
-    before."""
+    """The plan of a deployment (by default the current one) or of a rehearsal, with that of the deployment before."""
     control = client.home.need_stream(asked.stream_id)
     if asked.rehearsal_id is not None:
         run = control.scratch_run(asked.rehearsal_id)
@@ -428,7 +427,7 @@ def plan_part(client: Controller, asked: Asked) -> dict[str, Any]:
 
 
 def custody_part(client: Controller, asked: Asked) -> dict[str, Any]:
-    """The chain of custody, as ``streamstate audit --json`` tells it."""
+    """The lineage, as ``streamstate audit --json`` reports it."""
     return lineage_of(client.home, asked.stream_id).to_json()
 
 
@@ -447,7 +446,7 @@ def events_part(client: Controller, asked: Asked) -> dict[str, Any]:
 
 
 def stream_events_part(client: Controller, asked: Asked) -> dict[str, Any]:
-    """What happened to the stream over its last deployments, newest first, as DAGs are told it.
+    """What happened to the stream over its last deployments, newest first, as DAGs receive it.
 
     An event without a time is none of a journal: it is what is seen now.
     """
@@ -522,7 +521,7 @@ def _is_new_phase(before: UpgradeStep | None, step: UpgradeStep) -> bool:
 
 
 def replay_part(client: Controller, asked: Asked) -> dict[str, Any]:
-    """The newest replay that is over, beside that of the recorded version where both ran; None where there is none."""
+    """The newest replay that has ended, with that of the recorded version where both ran; None without one."""
     reports = _replays(client, asked.stream_id)
     if not reports:
         return {"replay": None}
@@ -549,7 +548,7 @@ def replay_part(client: Controller, asked: Asked) -> dict[str, Any]:
 
 
 def _replays(client: Controller, stream_id: str) -> list[tuple[ReplayReport, str, str]]:
-    """Replays that are over, newest first: the report, what it is compared with, and its folder."""
+    """Replays that have ended, newest first: the report, what it is compared with, and its folder."""
     control = client.home.need_stream(stream_id)
     found = []
     for run_id in control.scratch_ids():

@@ -31,17 +31,17 @@ from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.store.base import one_of_many
 
 LOOK_SECONDS = 4.0
-"""A look at all streams of a home is shared for so long: less than the pause of a browser, so that each of its requests
-finds a new look."""
+"""A poll of all streams of a home is shared for this long: less than the pause of a browser, so that each of its
+requests finds a new poll."""
 WAIT_SECONDS = 0.25
-"""How long a request waits for a look; then it shows what has been read so far, and the names of the others."""
+"""How long a request waits for a poll; then it shows what has been read so far, and the names of the others."""
 NAMES_WAIT_SECONDS = 1.0
-"""How long a request waits for the names, before the first look has them."""
+"""How long a request waits for the names, before the first poll has them."""
 READERS = 8
 """Threads of one home that read its table, and as many that read parts of its pages: a slow home delays no other."""
 PART_WAIT_SECONDS = 10.0
 MOST_WAITING = 8
-"""Requests that wait for parts of one home; others are told at once that it is being read."""
+"""Requests that wait for parts of one home; others are answered at once that it is being read."""
 MAX_PARTS = 512
 MAX_BATCH_TIMES = 40
 
@@ -56,8 +56,8 @@ class HomeSeen(View):
     Attributes:
         rows: each with ``read_age_seconds``, the seconds since its stream was read; None before that.
         error: why the home, or the rest of its streams, could not be read; None where it could.
-        looked_at: when the last look ended; None while the first one is under way.
-        is_looking: a look is under way.
+        looked_at: when the last poll ended; None while the first one is under way.
+        is_looking: a poll is under way.
     """
 
     form: ClassVar[str] = "conn_id streams=rows error=shown_error looked_at=looked_at_text is_looking"
@@ -75,7 +75,7 @@ class HomeSeen(View):
 
     @property
     def looked_at_text(self) -> str | None:
-        """When the last look ended, to the microsecond."""
+        """When the last poll ended, to the microsecond."""
         return None if self.looked_at is None else self.looked_at.isoformat()
 
 
@@ -88,9 +88,9 @@ def error_json(error: StreamStateError) -> dict[str, object]:
 
 
 class HomeOnPage:
-    """One home, looked at in the background when it is asked for: at most one look at a time.
+    """One home, looked at in the background when it is asked for: at most one poll at a time.
 
-    Each reader thread keeps a client of its own and the same streams, so that it reads only what has changed.
+    Each reader thread keeps its own client and the same streams, so that it reads only what has changed.
     """
 
     def __init__(self, conn_id: str, clock: Clock = SYSTEM_CLOCK, wait_seconds: float = WAIT_SECONDS) -> None:
@@ -116,9 +116,9 @@ class HomeOnPage:
         return StreamStateHook(self.conn_id, requested_by="page").new_client()
 
     def seen(self) -> HomeSeen:
-        """The streams as last read; begins a look where the last one is older than ``LOOK_SECONDS``.
+        """The streams as last read; starts a poll where the last one is older than ``LOOK_SECONDS``.
 
-        The first look lists the names at once, so that a home of a thousand streams is shown before all are read.
+        The first poll lists the names at once, so that a home of a thousand streams is shown before all are read.
         """
         now = self._clock.monotonic_seconds()
         with self._guard:
@@ -161,7 +161,7 @@ class HomeOnPage:
                 if isinstance(error, InvalidRequestError):  # its connection, or where it names
                     self._rows.clear()
                     self._read_seconds.clear()
-                    self._readers = ()  # the connection may be mended meanwhile
+                    self._readers = ()  # the connection may be fixed in the meantime
 
     def _read_all(self) -> None:
         first = self._readers[0] if self._readers else self.client()
@@ -191,9 +191,9 @@ class HomeOnPage:
             try:
                 with one_of_many():
                     status = client.observed(stream_id)[1]
-            except StillReadingError:  # the row stays as it was; the next look reads on
+            except StillReadingError:  # the row stays as it was; the next poll reads on
                 continue
-            except StreamNotFoundError:  # its first deployment has not begun yet
+            except StreamNotFoundError:  # its first deployment has not started yet
                 with self._guard:
                     self._rows.pop(stream_id, None)
                 continue
@@ -240,7 +240,7 @@ class SharedParts:
         self._waiting = threading.BoundedSemaphore(MOST_WAITING)
 
     def get(self, key: tuple[str, ...], read: Callable[[], Value], seconds: float) -> Value:
-        """The part of this key, read anew where it is older than ``seconds``; an error is not kept.
+        """The part of this key, read again if it is older than ``seconds``; an error is not kept.
 
         Raises:
             UnavailableError: it is still being read.

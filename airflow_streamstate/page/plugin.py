@@ -74,7 +74,7 @@ _REACT_APPS, _EXTERNAL_VIEWS = views(__version__)
 
 
 class StreamStatePlugin(AirflowPlugin):
-    """The page *Streams*, under *Browse*, and beside each task instance the stream that it acts on."""
+    """The page *Streams*, under *Browse*, and at each task instance the stream that it acts on."""
 
     name = "streamstate"
     fastapi_apps = _APPS

@@ -14,10 +14,10 @@ from airflow_streamstate.protocol.upgrades import PlanVerdict
 Verdict: TypeAlias = PlanVerdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(PlanVerdict)
-"""From harmless to grave. ``same``: nothing that matters differs. ``state-compatible``: a restore goes on with the old
-state, and then writes what the new definition says. ``needs-drain``: Spark refuses a restore, or it mixes results of
-both definitions; after drain and seed, each row is counted by one of them. ``hazardous``: a person has to decide before
-either is exact."""
+"""From harmless to grave. ``same``: nothing that matters differs. ``state-compatible``: a restore continues with the
+old state, and then writes what the new definition yields. ``needs-drain``: Spark refuses a restore, or it mixes results
+of both definitions; after drain and seed, each row is counted by one of them. ``hazardous``: a person has to decide
+before either is exact."""
 
 
 FITTING: tuple[Verdict, ...] = ("same", "state-compatible")
@@ -31,7 +31,7 @@ class Difference:
     Attributes:
         code: of ``codes.CODES``.
         verdict: what this one alone would mean.
-        path: where in the plan, for people.
+        path: where in the plan, human-readable.
         reason: what differs and its effect, a lower-case sentence without its full stop.
         remedy: what to do, a whole sentence.
     """
@@ -49,7 +49,7 @@ class Advice:
 
     Attributes:
         code: of ``codes.ADVICE``.
-        path: where in the plan, for people.
+        path: where in the plan, human-readable.
         text: a whole sentence or two.
     """
 
@@ -92,7 +92,7 @@ def refusing(comparison: Comparison, *, accepts_hazards: bool) -> tuple[Differen
 
 
 def gravest(verdicts: Iterable[Verdict]) -> Verdict:
-    """The gravest of these; ``same`` for none."""
+    """The gravest of these; ``same`` without any."""
     return max(verdicts, key=VERDICTS.index, default="same")
 
 
@@ -118,7 +118,7 @@ class Code:
     """What a difference of this code means by itself.
 
     Attributes:
-        verdict: of a query with state below or in it; a rule may find a lighter one where there is none.
+        verdict: of a query with state below or in it; a rule may find a lighter one without state.
         means: for the docs: a few lower-case words.
         remedy: what to do about it, a whole sentence.
     """

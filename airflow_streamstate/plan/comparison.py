@@ -179,7 +179,7 @@ _UNMATCHED = -1
 
 
 def set_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator[Difference]:
-    """Operators that are new, gone, or at another place, so that Spark would give them the state of another one."""
+    """Operators that are new, gone, or at another place, so that Spark would give them another one's state."""
     for position, operator in enumerate(new.operators):
         if position not in pairs:
             reason = f"{named(operator)} is new: Spark finds no state for it, and refuses, or gives it another's"
@@ -345,7 +345,7 @@ def _renamed(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> dict
 
 
 def _swapped_with(name: str, old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> str | None:
-    """The query that has exchanged its work with this one; None for none."""
+    """The query that has exchanged its work with this one; None if no query has."""
     if does_the_same(old[name], new[name]):
         return None
     others = sorted(old.keys() & new.keys() - {name})

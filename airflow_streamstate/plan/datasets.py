@@ -142,7 +142,7 @@ def _ring(left: set[str], fed_by: Mapping[str, set[str]]) -> set[str]:
 
 
 def is_fed_by(source: PlannedSource, sink: PlannedSink) -> bool:
-    """Whether this source reads what is written to this sink, as far as their plans tell."""
+    """Whether this source reads what is written to this sink, as far as their plans show."""
     if "kafka" in (source.format, sink.format):
         return source.format == sink.format and _reads_topic(source, sink.target)
     kind, _, what = source.identity.partition(" ")

@@ -66,7 +66,7 @@ class ExpressionText:
         type: short; "" where unknown.
         children: left to right.
         fields: as Spark wrote them.
-        expr_id: Spark's own number of a column; None for none.
+        expr_id: Spark's own number of a column; None without one.
         window: if it is the struct of a window.
     """
 
@@ -118,7 +118,7 @@ def without_alias(term: ExpressionText) -> ExpressionText:
 
 
 def expr_id_of(raw: object) -> int | None:
-    """Spark's number of a column; None for none."""
+    """Spark's number of a column; None without one."""
     return int(raw["id"]) if isinstance(raw, Mapping) and "id" in raw else None
 
 
@@ -168,7 +168,7 @@ def _text(kind: str, node: Mapping[str, Any], children: tuple[ExpressionText, ..
         return texts[0]
     if kind in _RANDOM:
         return f"{kind.lower()}()"
-    if "replacement" in node:  # the original says more than Spark's replacement, and is equal on each Spark
+    if "replacement" in node:  # the original shows more than Spark's replacement, and is equal on each Spark
         texts = [
             HIDDEN if name == "key" and _WITH_KEYS.search(kind) else read_term(value, names).text
             for name, value in node.items()
@@ -318,7 +318,7 @@ def _fields(struct: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def window_of(struct: ExpressionText) -> Window | None:
-    """The window that a struct stands for; None for any other struct."""
+    """The window that a struct represents; None for any other struct."""
     children = struct.children
     if len(children) != 4 or [children[0].text, children[2].text] != ["'start'", "'end'"]:
         return None
@@ -388,7 +388,7 @@ class Column:
 
 
 def number_of(expr_id: int | None) -> int:
-    """Spark's number of a column; ``NOT_NUMBERED`` for none."""
+    """Spark's number of a column; ``NOT_NUMBERED`` without one."""
     return NOT_NUMBERED if expr_id is None else expr_id
 
 

@@ -43,8 +43,8 @@ class Expression:
 
     Attributes:
         text: normalised; columns by their names.
-        type: Spark's short word for its type, e.g. ``bigint``; "" where the plan does not say.
-        name: its name in the output; "" for none.
+        type: Spark's short word for its type, e.g. ``bigint``; "" where the plan does not state it.
+        name: its name in the output; "" if not set.
         is_event_time: state by it can end by the watermark: a column with one, or a window over it.
         origin: the same in terms of the sources' columns and the stateful operators below; a digest where it is long.
     """
@@ -62,7 +62,7 @@ class Window:
 
     Attributes:
         column: the expression of the time.
-        duration_ms: its length; of a session: its gap, None where that is an expression of the row.
+        duration_ms: its length; of a session: its gap, None if that is an expression of the row.
         slide_ms: between two starts; equal to the length of a tumbling one; None for a session.
         offset_ms: of the starts; None for a session.
         gap: of a session whose gap is an expression: its text; "" otherwise.
@@ -165,7 +165,7 @@ class StateOperator:
 
     @property
     def fed_by(self) -> tuple[str, ...]:
-        """The digests of its inputs, which tell apart two operators of one shape."""
+        """The digests of its inputs, which distinguish two operators of one shape."""
         return tuple(each.digest for each in self.inputs)
 
 
@@ -220,7 +220,7 @@ class PlannedSink:
 
     @property
     def described(self) -> str:
-        """Kind and target, for people; a target that only repeats the kind is left out."""
+        """Kind and target, human-readable; a target that only repeats the kind is left out."""
         known = self.target.lower()
         repeats = self.kind.lower() in (known, f"table:{known}")
         return self.kind if repeats or not known else f"{self.kind} {self.target}"
@@ -251,7 +251,7 @@ class PlanNode:
 
     Attributes:
         kind: Spark's class of it, e.g. ``Filter``.
-        text: its expressions; "" for none.
+        text: its expressions; "" without any.
         depth: 0 for the top.
         operator_id: of a stateful operator; None for others.
         source: of a source: its number in ``QueryPlan.sources``; None for others.
@@ -307,7 +307,7 @@ class QueryPlan:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The written columns that are among the keys of the operators, or begin or end a window that is; () for none.
+        """The written columns that are keys of the operators, or the start or end of a window that is; () without any.
 
         A row with other values in the rest of its columns is another value of the same key.
         """
@@ -333,7 +333,7 @@ class RecordedPlan(Message):
         number: of this plan of this query in its deployment, from 1; only a plan that differs gets one.
         attempt: the first one that started with it.
         first_batch_id: the first batch whose state it made, if it committed one; of a seed, and of state that was
-            written anew for it, the batch at which it began.
+            rewritten for it, the batch at which it started.
     """
 
     stream_id: StreamId

@@ -311,7 +311,7 @@ def _term_lists(value: object) -> list[Sequence[Mapping[str, Any]]]:
 
 
 def _words(fields: Mapping[str, Any], noise: frozenset[str]) -> list[str]:
-    """The fields of a node beside its expressions, without those that differ each time."""
+    """The fields of a node besides its expressions, without those that differ each time."""
     found = []
     for name, raw in fields.items():
         if name in _NOISE or name in noise:

@@ -127,7 +127,7 @@ def plans_behind(
 
 def plan_behind(control: StreamControl, deployment_id: str, query_name: str) -> QueryPlan | None:
     """The newest plan of a query in a deployment; where its starts were refused, that of the deployment whose state it
-    would continue. None where none is recorded, and where it began with no state.
+    would continue. None where none is recorded, and where it started with no state.
 
     Raises:
         UnavailableError: the store does not answer.
@@ -144,7 +144,7 @@ def _records(control: StreamControl, deployment_id: str, query_name: str) -> tup
 
 
 def _state_from(control: StreamControl, deployment_id: str, query_name: str) -> str | None:
-    """The deployment whose state of a query this one started with; None for none, and where it is not known."""
+    """The deployment whose state of a query this one started with; None without one, and where it is not known."""
     try:
         start = control.spec(deployment_id).start
     except (DeploymentNotFoundError, DataError):
@@ -266,9 +266,9 @@ def _variables(kept: Iterable[KeptVariable]) -> tuple[StateVariable, ...]:
     )
 
 
-# Aggregations held against the state that they would continue, where no plan of that state is recorded.
+# Aggregations compared with the state that they would continue, where no plan of that state is recorded.
 #
-# Only the functions that nearly all aggregations are made of are told; for any other one nothing is said.
+# Only the functions that nearly all aggregations are made of are known here; for any other one nothing is reported.
 
 _KEEPS = {
     "Sum": ("sum",),
@@ -304,7 +304,7 @@ def kept_differences(plan: QueryPlan, columns_of: Callable[[int], tuple[str, ...
 
 
 def _wanted(operator: StateOperator) -> list[str] | None:
-    """What an aggregation keeps of each key, sorted; None where that is not known here."""
+    """What an aggregation keeps of each key, sorted; None if that is not known here."""
     if operator.kind != "aggregate" or not operator.aggregates:
         return None
     found: list[str] = []
@@ -331,11 +331,11 @@ OF_STATE_FORM = frozenset(
     }
 )
 """Differences in the form of an operator's state, which a migration can settle. Not those of keys, windows and
-watermarks: the old rows cannot be told apart by the new ones."""
+watermarks: the old rows cannot be distinguished by the new ones."""
 
 
 def operator_name(operator: StateOperator) -> str:
-    """The name of an operator for people: its kind and the names of its keys, ``aggregate:window,origin``."""
+    """The readable name of an operator: its kind and the names of its keys, ``aggregate:window,origin``."""
     keys = ",".join(key.name or key.text for key in operator.keys)
     return f"{operator.kind}:{keys}" if keys else operator.kind
 
@@ -344,7 +344,7 @@ def find_operator(plan: QueryPlan, name: str) -> StateOperator:
     """The operator of this name, or of this kind where it is the only one, or of Spark's number.
 
     Raises:
-        InvalidRequestError: there is none, or more than one.
+        InvalidRequestError: no operator has this name, or more than one has.
     """
     for matches in (
         [each for each in plan.operators if operator_name(each) == name],
@@ -415,7 +415,7 @@ class FieldSource:
     """Where the new value of a field of state comes from.
 
     Attributes:
-        index: of the old field; None for none.
+        index: of the old field; None without one.
         neutral: without an old field, what it holds before the first row.
     """
 
@@ -426,7 +426,7 @@ class FieldSource:
 def match_buffers(
     old: Sequence[str], old_fields: Sequence[str], new: Sequence[str], new_fields: Sequence[str]
 ) -> tuple[FieldSource, ...] | None:
-    """The source of each new field of an aggregation's state; None where that is not certain.
+    """The source of each new field of an aggregation's state; None if that is not certain.
 
     Args:
         old, new: the aggregates of each plan, normalised, each once, in their order.

@@ -88,7 +88,7 @@ class Speed:
     """How long batches took in both versions.
 
     Attributes:
-        batches: so many.
+        batches: how many.
         is_cold: these are the first batches of their queries, which find a cold JVM; the first ones are left out where
             others ran.
     """
@@ -100,7 +100,7 @@ class Speed:
 
     @property
     def ratio(self) -> float | None:
-        """The seconds of the new version in those of the old; None where these are too few to tell."""
+        """The seconds of the new version in those of the old; None where these are too few to compare."""
         return round(self.new_seconds / self.old_seconds, 2) if self.old_seconds > 0 else None
 
     def __str__(self) -> str:
@@ -184,7 +184,7 @@ VERSIONS_COLUMNS: tuple[Column, ...] = (
     ("seconds, old", lambda old, _new: _first("seconds", old)),
     ("seconds, new", lambda _old, new: _first("seconds", new)),
 )
-"""The numbers that tables show of a batch in two versions: the title, and the number; None where there is none."""
+"""The numbers that tables show of a batch in two versions: the title, and the number; None without one."""
 
 
 def versions_rows(found: ReplayedVersions) -> list[tuple[str, ...]]:

@@ -47,7 +47,7 @@ class QueryReport(View):
     """One query.
 
     Attributes:
-        verdict: of its plan; None where that could not be compared.
+        verdict: of its plan; None if that could not be compared.
         differences: the gravest first.
         advice: of the new plan.
         rehearsed: its rehearsal; None where it was not started in it.
@@ -68,7 +68,7 @@ class QueryReport(View):
 
     @property
     def reason_to_drain(self) -> str:
-        """The first difference that needs a drain; "" for none, and where the rehearsal already seeded it."""
+        """The first difference that needs a drain; "" without one, and where the rehearsal already seeded it."""
         if self.rehearsed is not None and self.rehearsed.start == "seeded":
             return ""
         return next((each.reason for each in self.differences if each.verdict == "needs-drain"), "")
@@ -89,7 +89,7 @@ class PlanReport:
         seconds: that the script took.
         error: what went wrong in the rehearsal, one line; "" for nothing.
         traceback, log_tail: of a script that failed, of a driver that died.
-        seed_ok: whether the new version could be seeded after a drain; None where that was not tried.
+        seed_ok: whether the new version could be seeded after a drain; None if that was not tried.
         seed_error: why it could not, one line; else "".
         replay: recorded batches in both versions; None where none was asked for, or none could be replayed.
         not_replayed: why none was replayed although it was asked for; else "".
@@ -116,7 +116,7 @@ class PlanReport:
 
     @property
     def fits(self) -> bool:
-        """Whether it may be made as it is: the state is kept, and the sink gets what the new version says."""
+        """Whether it may be made as it is: the state is kept, and the sink gets what the new version writes."""
         return self.outcome == "fits"
 
     @property
@@ -174,7 +174,7 @@ class PlanReport:
 
     @property
     def reason_to_drain(self) -> str:
-        """The first query's reason to drain, whatever hazards there are; "" for none."""
+        """The first query's reason to drain, whatever hazards there are; "" without one."""
         for name, query in self.queries.items():
             reason = query.reason_to_drain
             if reason:
@@ -199,7 +199,7 @@ def report_of(
 
     Args:
         comparison: of the plans of the current deployment and of the queries that the new version started.
-        notes: more for people.
+        notes: more remarks, human-readable.
     """
     # A script that started no query did not drop all queries: they were just not seen.
     is_whole = verdict.outcome == "done" and bool(verdict.queries)
@@ -294,7 +294,7 @@ def _error_of(verdict: ScratchVerdict) -> str:
 def queries_to_replay(report: PlanReport) -> tuple[tuple[str, ...], str]:
     """The queries whose recorded batches the new version can run, going by its plan; and why there are none, or "".
 
-    The new version cannot go on with the state of a query that needs a drain, though the stream be drained by now.
+    The new version cannot continue with the state of a query that needs a drain, though the stream be drained by now.
     """
     if report.outcome == "refused" and report.verdict is not None and report.verdict not in FITTING:
         return (), f"the verdict is {report.verdict}, and only a version that goes on with the state can be replayed"
@@ -350,7 +350,7 @@ def changed_batches(report: PlanReport) -> list[str]:
 
 
 def replay_sentences(report: PlanReport) -> tuple[str, ...]:
-    """What is to be said of the replay beside its table; nothing where none was asked for."""
+    """What to report of the replay besides its table; nothing where none was asked for."""
     if report.not_replayed:
         return (f"no batch was replayed: {report.not_replayed}",)
     if report.replay is None:
@@ -477,7 +477,7 @@ def ran_again(tried: RehearsedQuery) -> tuple[str, ...]:
 
 
 def _cell(text: str) -> str:
-    """The text in a form that neither ends a cell of a table nor begins markup."""
+    """The text in a form that neither ends a cell of a table nor starts markup."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 

@@ -55,7 +55,7 @@ def operator_differences(
 
 
 def named(operator: StateOperator) -> str:
-    """An operator in words: its kind and its keys."""
+    """An operator as text: its kind and its keys."""
     keys = ", ".join(key.name or key.text for key in operator.keys)
     kind = operator.kind.replace("_", " ")
     return f"{kind} by {keys}" if keys else kind
@@ -381,10 +381,10 @@ STARTS = frozenset(
     {"startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp", "startingversion"}
     | {"starttimestamp", "stream-from-timestamp"}
 )
-"""Options that say where a source begins: Spark reads them only for a query without a checkpoint."""
+"""Options that define where a source starts: Spark reads them only for a query without a checkpoint."""
 PACES = PACE_OPTIONS | {"rowspersecond", "rowsperbatch", "rampuptime", "latestfirst", "maxfileage", "cleansource"}
 PACES |= {"kafka.bootstrap.servers", "advancemillisperbatch"}
-"""Options that say how much is read at once, when, or how, but not what."""
+"""Options that define how much is read at once, when, or how, but not what."""
 
 
 def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator[Difference]:
@@ -504,7 +504,7 @@ def _key(watermark: WatermarkSpec) -> tuple[str, int]:
 
 STAYS = ": a checkpoint stays as it began"
 NEVER_CHANGES = ", which no checkpoint changes to"
-"""What holds of a setting unless the state is written anew."""
+"""What holds of a setting unless the state is rewritten."""
 TIME_ZONE = "spark.sql.session.timeZone"
 ANSI = "spark.sql.ansi.enabled"
 _LAYOUT = frozenset(

@@ -159,7 +159,7 @@ def stretches_of(plan: QueryPlan) -> Stretches:
         )
         of_state.update(below)
         for number in below:
-            # What passes through an operator of another kind may be used anywhere above it.
+            # What passes through an operator of a different kind may be used anywhere above it.
             asked.setdefault(number, below[number] if operator.kind in _AGGREGATES else None)
     return Stretches(output, inputs, asked)
 
@@ -215,7 +215,7 @@ def changes(old: Stretch, new: Stretch) -> Iterator[tuple[str, str]]:
 
 
 def _paired(old: Stretch, new: Stretch) -> tuple[list[Step], list[Step], list[tuple[Step, Step]]]:
-    """What is gone and what has come, without the pairs of one kind, each with the first that is left."""
+    """What was removed and what was added, without the pairs of one kind, each with the first that is left."""
     waiting: dict[str, deque[int]] = defaultdict(deque)
     for place, step in enumerate(new):
         waiting[step[0]].append(place)

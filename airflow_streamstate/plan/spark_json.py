@@ -319,7 +319,7 @@ _FREE_TEXTS = ("value", "name", "sourceName", "comment")
 
 @dataclass(frozen=True)
 class PlanFacts:
-    """What the text of a plan does not say.
+    """What the text of a plan does not contain.
 
     Attributes:
         query_name, spark_version, output_mode, trigger, sink, settings, pinned: as in ``model.QueryPlan``.

@@ -43,7 +43,7 @@ FIRST_YEAR, LAST_YEAR = 1000, 9000
 
 @dataclass(frozen=True)
 class Checked:
-    """In an ``Annotated`` type: what a value has to be, in words, and the test for it."""
+    """In an ``Annotated`` type: what a value has to be, as text, and the test for it."""
 
     what: str
     fits: Callable[[Any], bool]
@@ -94,7 +94,7 @@ def is_moment(value: datetime) -> bool:
 StreamId = Annotated[str, Checked("a stream id", is_id)]
 DeploymentId = Annotated[str, Checked("a deployment id", is_deployment_id)]
 DeploymentIdOrNone = Annotated[str, Checked("a deployment id", _or_empty(is_deployment_id))]
-"""As all that end so: "" for none."""
+"""As all that end so: "" if not set."""
 RunId = Annotated[str, Checked("the id of a deployment, a scratch run or an upgrade", _is_run)]
 """Of what a driver is launched for, whose records have the keys of a deployment's."""
 SnapshotId = Annotated[str, Checked("a snapshot id", is_id)]
@@ -135,7 +135,7 @@ NEWEST_PROTOCOL = 3
 def version_for(claim_oldest: int, claim_newest: int) -> int:
     """The highest version that both this package and an agent know, from the range that its claim states.
 
-    So a new controller can drain a months-old deployment in words that its agent understands.
+    So a new controller can drain a months-old deployment in a form that its agent understands.
 
     Raises:
         UnsupportedVersionError: the two ranges do not meet.
@@ -273,7 +273,7 @@ def from_bytes(body: bytes, *, key: str, expected: type[AnyMessage] | tuple[type
 
     Args:
         key: of the object, for the error.
-        expected: the class or classes that may lie there.
+        expected: the class or classes that may be there.
 
     Raises:
         MalformedMessageError: not JSON, an unknown or unexpected kind, a field missing or wrong.
@@ -382,7 +382,7 @@ def read_fields(cls: type[Fields], raw: object) -> Fields:
     """The dataclass with these fields as ``fields_json`` gives them; unknown ones are ignored (Law 7).
 
     Raises:
-        FieldError: one is missing, has another type, or is not what its type in ``protocol.fields`` says.
+        FieldError: one is missing, has another type, or is not what its type in ``protocol.fields`` requires.
     """
     if not isinstance(raw, Mapping):
         raise FieldError(f"{cls.__name__} is not an object")
@@ -436,7 +436,7 @@ def reader_of(hint: Any) -> Reader:
 
 
 def _checked(hint: Any, metadata: tuple[object, ...]) -> Reader:
-    # Only the times of a query's rows have a check of their own: all others are moments.
+    # Only the times of a query's rows have their own check: all others are moments.
     reader = _any_time if hint is datetime else reader_of(hint)
     checks = [one for one in metadata if isinstance(one, Checked)]
 

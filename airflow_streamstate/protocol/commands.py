@@ -15,7 +15,7 @@ class Command(Message):
 
     Attributes:
         command_id: a uuid, chosen before the first try (Law 2).
-        deadline_at: when it expires: later, it is not begun; None for never.
+        deadline_at: when it expires: later, it is not started; None for never.
     """
 
     command_id: str
@@ -59,7 +59,7 @@ class DrainNotification(Command):
 @message
 @dataclass(frozen=True)
 class CancelRequest(Command):
-    """Withdraw every earlier drain of the deployment that has not begun to flush, whichever attempt reads it first."""
+    """Withdraw each earlier drain of the deployment that has not started to flush, whichever attempt reads it first."""
 
 
 @message

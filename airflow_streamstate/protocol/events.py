@@ -30,7 +30,7 @@ from airflow_streamstate.protocol.ids import SnapshotKind
 from airflow_streamstate.protocol.positions import QueryEnd, QueryPosition, SourceIdentity, SourceMove, WatermarkSpec
 from airflow_streamstate.protocol.redaction import cause_of
 
-# What happened to a stream as a whole, for people and DAGs; no message: nothing of it is stored in the home.
+# What happened to a stream as a whole, for humans and DAGs; no message: nothing of it is stored in the home.
 
 StreamEventKind = Literal[
     "healthy", "degraded", "query_died", "stalled", "lagging", "failed", "restarted", "gave_up", "drained", "stopped",
@@ -45,9 +45,9 @@ class StreamEvent(View):
 
     Attributes:
         event_id: unique in the home, and the same in every process that reads the event.
-        at: when; of an end without a last word, the last sign of life; of ``healthy`` and ``gave_up``, when a reader
+        at: when; of an end without a last event, the last sign of life; of ``healthy`` and ``gave_up``, when a reader
             saw it.
-        text: for people, one line, secrets hidden.
+        text: human-readable, one line, secrets hidden.
         facts: plain JSON, for programs.
     """
 
@@ -67,11 +67,11 @@ class StreamCursor(View):
     Attributes:
         deployment_id, number: the last entry of a deployment's journal.
         attempt: the last attempt that claimed that deployment.
-        has_ended: that attempt has said how it ended.
+        has_ended: that attempt has reported how it ended.
         told: ids of events that no journal has, of that attempt.
-        upgrades: the last upgrades that were told, newest last.
+        upgrades: the last upgrades that were reported, newest last.
         upgraded_at: when the newest of them was requested.
-        alerts: those that stand and were told, by rule and subject.
+        alerts: those that are raised and were reported, by rule and subject.
     """
 
     deployment_id: str
@@ -92,13 +92,13 @@ class StreamCursor(View):
             raise ValueError(f"no cursor of stream events: {problem}") from None
 
 
-# The base of all events, and what else of the package reads an event: each says it of itself.
+# The base of all events, and what else of the package reads an event: each declares it itself.
 #
 # What waits for an end, the page's timeline, the events of a stream and the table of the docs follow from it. A new
 # event is a class in ``events`` or ``data_events``, and the code that reports it.
 
 StreamFact = tuple[StreamEventKind, str, Mapping[str, Any]]
-"""Of one event of a stream: its kind, its text for people, and its facts for programs."""
+"""Of one event of a stream: its kind, its text for humans, and its facts for programs."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Event(Message):
     write_id: str
 
     def stream_facts(self, _order: str) -> Iterator[StreamFact]:
-        """What it means for its stream as a whole, for people and DAGs; nothing by default.
+        """What it means for its stream as a whole, for humans and DAGs; nothing by default.
 
         Args:
             order: who ordered it, and why: ``by ada: the broker is moved``; "" where no command did.
@@ -161,14 +161,14 @@ class SinkUndo(Event):
     """What a query's sink holds after the batch to go back to.
 
     Attributes:
-        sink: where it is, for people.
+        sink: where it is, human-readable.
         means: ``undo`` by its connector, ``command`` of the user, or ``doubled``: it stays, and its rows come again.
-        to_batch_id: the last batch that stays; -1 for none.
+        to_batch_id: the last batch that stays; -1 if no batch stays.
         first_batch_id, last_batch_id: what is removed; None for nothing, or unknown.
         target: what the sink goes back to, in its own words; "" for unknown.
         removed: names of what is removed (files, versions, snapshots), at most a hundred.
         removed_count: how many there are.
-        rows_again: for ``doubled``: at most so many input rows come twice, by the sources' offsets after the snapshot
+        rows_again: for ``doubled``: at most this many input rows come twice, by the sources' offsets after the snapshot
             and the last batch's log; None where unknown.
     """
 
@@ -226,7 +226,7 @@ class Repositioned(Event):
 
     Attributes:
         batch_id: the last batch before.
-        moves: per source, where it ended and where it begins, in the order of the snapshot.
+        moves: per source, where it ended and where it starts, in the order of the snapshot.
         reason: how the offsets are known.
     """
 
@@ -244,7 +244,7 @@ class BatchRepeated(Event):
     """The driver is about to run a batch again that an earlier run planned, perhaps wrote, and did not commit.
 
     Attributes:
-        sink: for people.
+        sink: human-readable.
         means: what that sink makes of it.
         moves: per source, the offsets between which the batch reads; empty where unknown.
         is_flush: it is the flush of a drain, which reads no input.
@@ -270,12 +270,12 @@ ENDS_BY_ITSELF = frozenset({"once", "available_now"})
 @message
 @dataclass(frozen=True)
 class Claimed(Event):
-    """This driver is this attempt. It says when the driver was last seen whose heartbeat its own replaces.
+    """This driver is this attempt. It reports when the driver was last seen whose heartbeat its own replaces.
 
     Attributes:
-        earlier_attempt, earlier_beat_at: of the deployment's heartbeat that this attempt's own replaces; None for none,
-            or one that could not be read.
-        reason: why the attempt was requested; "" for none given.
+        earlier_attempt, earlier_beat_at: of the deployment's heartbeat that this attempt's own replaces; None without
+            one, or if it could not be read.
+        reason: why the attempt was requested; "" if not given.
     """
 
     host: str
@@ -307,13 +307,13 @@ class QueryStarted(Event):
 
     Attributes:
         how: continued on its own checkpoint, or built from a snapshot with state, from its offsets, or from nothing.
-        batch_id: last committed batch it starts from; None for none.
-        planned_batch_id: a batch it runs first; None for none.
-        repairs: what the driver mended in its log before (1a.7), in words.
+        batch_id: last committed batch it starts from; None without one.
+        planned_batch_id: a batch it runs first; None without one.
+        repairs: what the driver fixed in its log before (1a.7), as text.
         sources: what each source is, in Spark's words, in the order of the offsets; empty while unknown.
         watermarks: its ``withWatermark`` calls.
         identities: what each source is, by its connector; empty where unknown.
-        remarks: for people: about its start, and how its sources are read.
+        remarks: for humans: about its start, and how its sources are read.
         built_at: when its checkpoint was built or found.
         prepared_at: when source, sink and plan were checked, right before Spark was asked to start it.
     """
@@ -356,8 +356,8 @@ class Accepted(Event):
 @dataclass(frozen=True)
 class Ignored(Event):
     """A command for another deployment or attempt, or a snapshot request that is out of date or already answered. A
-    controller reports it of a drain that was ordered and not begun, or of its cancelling, where its deploy replaced the
-    deployment."""
+    controller reports it of a drain that was ordered and not started, or of its cancelling, where its deploy replaced
+    the deployment."""
 
     command_id: str
     command_number: int
@@ -420,7 +420,7 @@ class SnapshotReady(Event):
     Attributes:
         queries: per query the batch, and per source the offsets at its end.
         command_id, command_number: of the command that asked; "" and 0 for one that the agent took by itself.
-        request_id: of the request; "" for none.
+        request_id: of the request; "" if not set.
     """
 
     mark: ClassVar[str] = "snapshot"
@@ -469,12 +469,12 @@ class DrainFailed(Event):
     """A drain did not complete. ``Stopped`` or ``Failed`` follows, unless the deployment runs on.
 
     Attributes:
-        query_name: the query that failed; "" for none, or all.
+        query_name: the query that failed; "" if no query did, or all did.
         withdrawn: nothing of the flush is left in its log.
         choices: what the user can do now.
         cause: the flush failed, a deadline of the drain passed, a request cancelled it, or the script did not start a
             query that it was to flush.
-        then: what follows: ``runs_on``: the queries go on as before the drain; "": the next event says.
+        then: what follows: ``runs_on``: the queries continue as before the drain; "": see the next event.
         also_answers: the requests to cancel it.
     """
 
@@ -557,10 +557,11 @@ class Failed(Event):
         traceback: the script's own, its last 8,000 characters.
         query_name: "" where no query caused it.
         explanation: the same in one sentence with the next step, where a source's connector knows it; else "".
-        cause: the last line of the script's own traceback, or what Spark says was the cause; "" where the error is all.
+        cause: the last line of the script's own traceback, or what Spark reports as the cause; "" where the error is
+            all.
         is_refusal: the driver refused what the script asks for, so that the same version always fails again.
         refuses_start: it refused a start that would lose, double or mix rows.
-        next_step: what to do about that, a whole sentence; "" where the error says it.
+        next_step: what to do about that, a whole sentence; "" where the error states it.
     """
 
     is_terminal: ClassVar[bool] = True
@@ -591,12 +592,12 @@ class QueryFailed(Event):
 
     Attributes:
         query_name, query_id, query_run_id: the query, and the run of it that failed.
-        batch_id: its last committed batch; None for none.
-        planned_batch_id: the planned batch that is not committed, which the next start runs first; None for none.
+        batch_id: its last committed batch; None without one.
+        planned_batch_id: the planned batch that is not committed, which the next start runs first; None without one.
         error: the cause in one line: the last line of the script's own traceback, else Spark's words.
         traceback: what Spark reported, its last 8,000 characters.
         explanation: as in ``Failed``.
-        then: ``fail``: the driver ends the deployment; ``degrade``: the script decides whether it goes on.
+        then: ``fail``: the driver ends the deployment; ``degrade``: the script decides whether it continues.
     """
 
     mark: ClassVar[str] = "query failed"

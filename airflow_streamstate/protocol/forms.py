@@ -18,7 +18,7 @@ class View:
     form: ClassVar[str] = "*"
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON, as ``form`` says."""
+        """The JSON, as ``form`` selects it."""
         return selected(self, self.form)
 
 

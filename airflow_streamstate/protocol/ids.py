@@ -33,7 +33,7 @@ def check_id(value: str, what: str) -> str:
 
 
 def is_id(value: str) -> bool:
-    """Whether this has the form of an id; files that people put beside ours (``d-0001.bak``) mostly have not."""
+    """Whether this has the form of an id; files that people put alongside ours (``d-0001.bak``) mostly have not."""
     return _ID.fullmatch(value) is not None
 
 
@@ -122,7 +122,7 @@ def is_upgrade_id(value: str) -> bool:
 
 
 def is_of_upgrade(request_id: str) -> bool:
-    """Whether an upgrade, or a rollback, gave this id to a request of its own."""
+    """Whether an upgrade, or a rollback, gave this id to its own request."""
     return is_upgrade_id("-".join(request_id.split("-", 2)[:2])) and request_id.count("-") > 1
 
 

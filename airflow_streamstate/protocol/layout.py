@@ -1,4 +1,4 @@
-"""Where everything lies: every key is built and parsed here, and nowhere else.
+"""Where everything is stored: every key is built and parsed here, and nowhere else.
 
 Two stores hold these keys, by default the same one: ``home`` (the control objects) and ``checkpoints`` (Spark's
 folders, data of snapshots, folders of local launches). Numbers are zero-padded, so that a listing is in their order.
@@ -34,7 +34,7 @@ def feed_folder(period: str) -> str:
 
 
 def feed_key(period: str, stream_id: str, mark: str) -> str:
-    """One entry: the key says all."""
+    """One entry, all of which is in its key."""
     return f"{feed_folder(period)}/{stream_id}~{mark}"
 
 
@@ -99,7 +99,7 @@ def witness_key(stream_id: str, deployment_id: str) -> str:
 
 
 def deployment_folder(stream_id: str, deployment_id: str) -> str:
-    """Everything that one deployment writes lies below this (Law 4).
+    """Everything that one deployment writes is below this (Law 4).
 
     Scratch runs and upgrades have the keys of a deployment in a separate folder, so that no listing of deployments has
     them.
@@ -121,7 +121,7 @@ def spec_key(stream_id: str, deployment_id: str) -> str:
 
 
 def found_modules_prefix(stream_id: str, deployment_id: str) -> str:
-    """What a script loaded from its own folder, beside the modules of its ``DeploymentSpec``."""
+    """What a script loaded from its own folder, besides the modules of its ``DeploymentSpec``."""
     return f"{deployment_folder(stream_id, deployment_id)}/modules/"
 
 
@@ -294,7 +294,7 @@ def seal_key(stream_id: str, snapshot_id: str) -> str:
 
 
 def data_note_key(stream_id: str, snapshot_id: str) -> str:
-    """A copy of the manifest beside the data, where these are in another store than the home."""
+    """A copy of the manifest next to the data, where these are in another store than the home."""
     return f"{snapshot_folder(stream_id, snapshot_id)}/data.json"
 
 
@@ -359,7 +359,7 @@ def claimed_places_folder(stream_id: str) -> str:
 
 
 def data_folder_name(take: int) -> str:
-    """The folder of a snapshot's data; a new take after an abandoned one has a folder of its own."""
+    """The folder of a snapshot's data; a new take after an abandoned one has its own folder."""
     return "data" if take == 1 else f"data-{take}"
 
 
@@ -370,7 +370,7 @@ def take_of(folder_name: str) -> int | None:
 
 
 def snapshot_folder(stream_id: str, snapshot_id: str) -> str:
-    """Everything of one snapshot but what it shares; a rehearsal's fork of a running stream lies with the rehearsal."""
+    """Everything of one snapshot but what it shares; a rehearsal's fork of a running stream is with the rehearsal."""
     if is_scratch_id(snapshot_id):
         return deployment_folder(stream_id, snapshot_id)
     return f"{snapshots_folder(stream_id)}/{snapshot_id}"

@@ -59,11 +59,11 @@ class QuerySnapshot:
     """One query in a snapshot.
 
     Attributes:
-        query_id: Spark's id, which goes on in every successor (Law 9).
+        query_id: Spark's id, which every successor keeps (Law 9).
         files: in one deterministic order.
         sources: what each source is, in Spark's words, in the order of the offsets; empty where unknown.
         watermarks: its ``withWatermark`` calls.
-        watermark_ms: the watermark of before the flush, as Spark counts it; 0 for none.
+        watermark_ms: the watermark of before the flush, as Spark counts it; 0 if not set.
         identities: what each source is, by its connector, in the order of the offsets; empty where unknown.
         drained: its state was flushed: a successor seeds it, else restores it with its state. (A query that was not
             started in the last attempt is carried on as it was, so one snapshot may hold both.)
@@ -93,7 +93,7 @@ class SnapshotManifest(SnapshotSlot):
     Attributes:
         snapshot_kind: ``live``, ``stopped``, ``pre-drain`` (with state) or ``drained`` (positions only).
         taken_by: ``agent`` or ``controller``.
-        command_id, request_id: of the command that asked; "" for none.
+        command_id, request_id: of the command that asked; "" if not set.
         content_digest: sha256 over positions and items, equal for two snapshots of one position.
         take: which try of this snapshot its data are of, from 1.
         data_uri: the place of its files, under the keys of a home; "" for the store of the checkpoints.
@@ -133,8 +133,8 @@ class SnapshotManifest(SnapshotSlot):
     def order(self) -> tuple[int, int, bool, datetime, str]:
         """Sort key: the order of what snapshots of a stream hold.
 
-        Deployments and attempts decide, whatever the clocks say; within one attempt its end, which another machine may
-        have taken, is the last.
+        Deployments and attempts decide, whatever the clocks report; within one attempt its end, which another machine
+        may have taken, is the last.
         """
         is_end = self.snapshot_kind in ("stopped", "drained")
         return self.fencing_token, self.attempt, is_end, self.taken_at, self.snapshot_id

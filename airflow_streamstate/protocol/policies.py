@@ -1,4 +1,4 @@
-"""What is recorded of a stream beside its versions: alert rules, restarts, retention, owner and labels."""
+"""What is recorded of a stream besides its versions: alert rules, restarts, retention, owner and labels."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class AlertRules:
     off: tuple[str, ...] = term((), help="names of rules that are not evaluated")
 
     def has(self, rule: RuleName) -> bool:
-        """Whether this rule is evaluated, as far as ``off`` says."""
+        """Whether this rule is evaluated, as far as ``off`` decides that."""
         return rule not in self.off
 
     def changed(self, given: Mapping[str, Any]) -> AlertRules:
@@ -140,7 +140,7 @@ def check_rules(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Alert:
-    """One alert that stands.
+    """One alert that is raised.
 
     Attributes:
         alert_id: unique; the resolved alert has the same.
@@ -173,11 +173,11 @@ class GrowthSample:
 
 @dataclass(frozen=True)
 class Owed:
-    """A message about an alert that is decided, and not known to be told.
+    """A message about an alert that is decided, and not known to be sent.
 
     Attributes:
         at: when the alert was seen to be raised or resolved.
-        by: the process that tells it; "" for the next one that looks.
+        by: the process that sends it; "" for the next one that looks.
         since: since when that process does: another one takes over what is owed for too long.
     """
 
@@ -191,14 +191,14 @@ class Owed:
 
 @dataclass(frozen=True)
 class Told:
-    """What one audience was told of a stream, and what the next evaluation compares with.
+    """What one audience was notified of about a stream, and what the next evaluation compares with.
 
     Attributes:
         deployment_id, attempt: what was current at the last evaluation.
-        upgrade_id: the upgrade that was under way then; "" for none.
+        upgrade_id: the upgrade that was under way then; "" if not set.
         failed_upgrade_id: the last upgrade that did not end as asked, while its stream stays as it left it.
-        standing: the alerts that stand.
-        owed: what is still to be told of them, and of those that were resolved, oldest first.
+        standing: the alerts that are raised.
+        owed: the messages still due about them, and about those that were resolved, oldest first.
         lag_samples, state_samples: per query, the older and the newer sample of each rule about growth.
     """
 
@@ -215,10 +215,10 @@ class Told:
 @message
 @dataclass(frozen=True)
 class AlertRegister(Message):
-    """The alert rules of a stream, and what each audience was told. Changed by compare-and-swap only.
+    """The alert rules of a stream, and what each audience was notified of. Changed by compare-and-swap only.
 
     Attributes:
-        audiences: by name, such as ``watch`` or ``airflow``: each is told every alert once, however many tell it.
+        audiences: by name, such as ``watch`` or ``airflow``: each gets every alert once, however many send it.
         write_id: unique per write, so that a writer recognises its own (Law 8).
     """
 
@@ -345,11 +345,11 @@ class Restarts:
         ages_seconds: of each restart that counts, how many seconds are known to have passed since it. Sums of what
             single clocks measured, so clocks that differ do not matter.
         failures: in a row, without a healthy attempt between them.
-        backoff_seconds: from ``recorded_at`` to the next attempt; None where there will be none.
-        reason: of the last failure, for people.
+        backoff_seconds: from ``recorded_at`` to the next attempt; None if there will be none.
+        reason: of the last failure, for humans.
         batch: the batch that failed last; None where no batch did.
         gave_up: why no attempt follows; "" where one does.
-        is_told: that failure was told by ``alert``.
+        is_told: ``alert`` has reported that failure.
         is_hung: the attempt was silent for too long, so its driver is ended before the next attempt; a driver that
             wakes before its end makes this record void.
     """
@@ -370,7 +370,7 @@ class Restarts:
 
     @property
     def is_of_somebody(self) -> bool:
-        """Whether somebody ended that attempt by a stop or a kill, and ``reason`` says who."""
+        """Whether somebody ended that attempt by a stop or a kill, and ``reason`` states who."""
         return not self.recorded_on and bool(self.gave_up)
 
 
@@ -410,7 +410,7 @@ class RetentionPolicy:
         """The policy to record with a stream, of values by name; None of no values: no policy.
 
         Raises:
-            InvalidRequestError: there is no such value, one is out of its range, or no value says what stays.
+            InvalidRequestError: there is no such value, one is out of its range, or no value defines what stays.
         """
         if not given:
             return None
@@ -432,7 +432,7 @@ class RetentionPolicy:
 
     @property
     def words(self) -> str:
-        """The policy in one line, for people."""
+        """The policy in one line, for humans."""
         stays = [f"the newest {self.kept_count:,}"] if self.kept_count else []
         if self.older_than_seconds is not None:
             stays.append(f"what was used in the last {self.older_than_seconds:,.0f} s")
@@ -459,8 +459,8 @@ class SnapshotInProgress:
     """A snapshot that is being taken.
 
     Attributes:
-        base_ids: the snapshots whose files it may refer to; none of them is removed meanwhile.
-        take: how often its id was begun anew after an abandoned partial one; from 1.
+        base_ids: the snapshots whose files it may refer to; none of them is removed in the meantime.
+        take: how often its id was started again after an abandoned partial one; from 1.
         begun_at, expires_at: after the latter it counts as abandoned.
     """
 
@@ -496,7 +496,7 @@ class PendingDeletion:
     Attributes:
         condemned_at: when that was decided.
         take: its data up to this take are removed.
-        data_uri: of the place of its data; "" for beside the checkpoints.
+        data_uri: of the place of its data; "" for next to the checkpoints.
     """
 
     condemned_at: datetime
@@ -543,9 +543,9 @@ class RetentionRegister(Message):
         halves: partial snapshots without a known writer, and since when that is known.
         unused_artifacts: by digest, since when no deployment runs them.
         known_good: None where none has been healthy yet.
-        settled: of beginnings whose evidence is gone; None for none.
-        places: URIs at which data of snapshots may lie, beside the store of the checkpoints.
-        last_prune: by the recorded policy; None for none.
+        settled: of beginnings whose evidence is gone; None if not set.
+        places: URIs at which data of snapshots may be, besides the store of the checkpoints.
+        last_prune: by the recorded policy; None if not set.
     """
 
     stream_id: StreamId
@@ -573,7 +573,7 @@ class AbandonedSnapshot(SnapshotSlot):
     """Tombstone in the place of a manifest: this partial snapshot was abandoned; its writer must start over.
 
     Attributes:
-        take: of the partial snapshot; the next one is begun under the next number.
+        take: of the partial snapshot; the next one is started under the next number.
     """
 
     stream_id: StreamId
@@ -584,7 +584,7 @@ class AbandonedSnapshot(SnapshotSlot):
     write_id: str
 
 
-# Whose a stream is, for people: its owner and its labels; both in its register.
+# Whose a stream is, for humans: its owner and its labels; both in its register.
 
 MAX_LABELS = 32
 MAX_CHARACTERS = 100
@@ -596,7 +596,7 @@ class Ownership:
     """Whose a stream is. It names nothing that is run, so a change restarts nothing.
 
     Attributes:
-        owner: a person or a team; "" for none.
+        owner: a person or a team; "" if not set.
         labels: by name, such as ``team`` or ``tier``; a value may be "".
     """
 

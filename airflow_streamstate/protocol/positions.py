@@ -52,10 +52,10 @@ class SourceIdentity:
     """What one source of a query is.
 
     Attributes:
-        adapter: the source connector that said so; "" where none knows it.
+        adapter: the source connector that reported it; "" where none knows it.
         what: what it reads, in that connector's words; equal while offsets mean the same.
         log_folder: the number of Spark's own log of it, below ``sources/``.
-        marks: ids that tell it from others of its name, when its offset was kept.
+        marks: ids that distinguish it from others of its name, when its offset was kept.
     """
 
     adapter: str
@@ -69,9 +69,9 @@ class SourceMove:
     """How the position of one source was moved on purpose.
 
     Attributes:
-        source: what it reads, in words.
+        source: what it reads, as text.
         from_offset: where it stood, as Spark wrote it; ``-`` for nothing read yet.
-        to_offset: where it goes on.
+        to_offset: where it continues.
         passed_over: how much of its input is never read: a gap. None where unknown.
         read_again: how much of it is read a second time. None where unknown.
         unit: of both: ``rows``, ``files``, ``versions``; "" where both are unknown.
@@ -90,11 +90,11 @@ class QueryPosition:
     """Where one query ended, or was captured.
 
     Attributes:
-        batch_id: last committed batch; None for none.
-        end_offsets: per source, that batch's end offset as Spark's own JSON text, ``-`` for none. In the order of the
+        batch_id: last committed batch; None without one.
+        end_offsets: per source, that batch's end offset as Spark's own JSON text, ``-`` if not set. In the order of the
             plan; of named sources, in the order of their names.
         planned_batch_id: a batch that Spark had planned and not committed; the successor runs it first (1a.6).
-        watermark_at: event-time watermark (of before the flush, for a drain); None for none.
+        watermark_at: event-time watermark (of before the flush, for a drain); None if not set.
         state_rows_left: rows in the state afterwards; None where not counted.
         state_left: which operators hold them, for a drain.
         rows_written_early: rows that the flush wrote; None without a flush.
@@ -115,7 +115,7 @@ class QueryPosition:
     rows_dropped: int | None = None
 
 
-# Downtime of a query: from the last commit of one deployment to the first commit of the next, and what lies between.
+# Downtime of a query: from the last commit of one deployment to the first commit of the next, and what is between.
 #
 # A query that runs and has nothing to commit is not down: such time is counted apart, before the end of the old
 # version and from the first trigger of the new one that finds nothing.
@@ -153,8 +153,8 @@ class FirstBatch:
     Attributes:
         seen_at: when the agent saw the commit, by the driver's clock; ``committed_at`` for a batch of an earlier
             attempt that did not report it.
-        committed_at: when its commit file was created, by the store's clock; None where the store cannot tell.
-        triggered_at: when its trigger began, by the driver's clock; None where Spark has forgotten it.
+        committed_at: when its commit file was created, by the store's clock; None where the store cannot report it.
+        triggered_at: when its trigger started, by the driver's clock; None where Spark has forgotten it.
         durations_ms: of the trigger, by Spark's own names (``walCommit``, ``queryPlanning``, ``addBatch``, …).
         state_load_ms: time to open the state, all partitions together; None where Spark does not measure it.
     """
@@ -188,7 +188,7 @@ class Downtime(View):
     Attributes:
         from_deployment_id: the deployment that committed its last batch before, or ran with nothing to commit.
         to_deployment_id: the deployment that committed the next one, or was the first to find nothing to commit.
-        from_at: the last commit; where that deployment committed nothing, when it was last known to find nothing.
+        from_at: the last commit; if that deployment committed nothing, when it was last known to find nothing.
         until_at: the first commit, or the first trigger that found nothing, if that was before it; None before both,
             or where the time is unknown.
         seconds: between them, by one clock where both are known by one; None where ``until_at`` is.
@@ -296,15 +296,14 @@ class LagTrend:
     """How a query kept up with one source over a window of its last batches, in the unit of its ``SourceLag``.
 
     The backlog at one moment depends on how much of a batch has passed: it is least right after a commit. So arrived
-    and
-    read input are counted from offsets, and of the backlog only the least of several batches is kept. A trigger that
-    found no input had no backlog, and the counts begin there.
+    and read input are counted from offsets, and of the backlog only the least of several batches is kept. A trigger
+    that found no input had no backlog, and the counts start there.
 
     Attributes:
-        batches: committed from the first look that counts to the last.
+        batches: committed from the first poll that counts to the last.
         read, read_seconds: what these batches read, from the commit of the first to that of the last; None where the
-            source's offsets do not tell.
-        came, came_seconds: what arrived at the source from that look to the last; None as ``read``.
+            source's offsets do not show it.
+        came, came_seconds: what arrived at the source from that poll to the last; None as ``read``.
         least_before, least, least_lately: the smallest backlog in the older half of the window, in the newer half, and
             in the newest three batches.
     """
@@ -336,9 +335,9 @@ class SourceLag:
     """How far one source is ahead of what its query has read.
 
     Attributes:
-        source: what it reads, in words.
+        source: what it reads, as text.
         behind: how many, of ``unit``; None where unknown.
-        unit: ``rows``, ``files``, ``versions`` or ``bytes``; "" for none.
+        unit: ``rows``, ``files``, ``versions`` or ``bytes``; "" without one.
         seconds_to_zero: until nothing is behind, extrapolated from the last batches; None where the backlog does not
             shrink, or was not observed for long enough.
         since_snapshot: what was read since the newest snapshot, in ``since_snapshot_unit``; None where unknown.
@@ -361,23 +360,23 @@ class QueryBeat:
     """One query, from its last progress.
 
     Attributes:
-        batch_id: last committed batch; None for none.
+        batch_id: last committed batch; None without one.
         committed_at: when an agent saw that commit; None where none did.
         idle_triggers: triggers that found no input, in this attempt.
         state_rows: rows in its state; None before the first progress.
-        watermark_at: its event-time watermark; None for none.
+        watermark_at: its event-time watermark; None if not set.
         skipped_batches: batches of this attempt that moved offsets and read nothing (``BatchesSkipped``).
         rows_behind: rows that its sources have after its last committed batch; None where unknown.
-        lags, lags_at: the same for each source, in its own unit, and when the agent asked; empty before the first look.
+        lags, lags_at: the same for each source, in its own unit, and when the agent asked; empty before the first poll.
         is_idle: its newest trigger found no input.
-        snapshot_id: the newest snapshot that has it, at ``lags_at``; None for none.
+        snapshot_id: the newest snapshot that has it, at ``lags_at``; None without one.
         batches_since_snapshot: committed batches after that; None for no snapshot.
-        input_rows_per_second: rows of input over the last minute; at the first look Spark's own rate of the last
+        input_rows_per_second: rows of input over the last minute; at the first poll Spark's own rate of the last
             trigger; None before the first progress.
         processed_rows_per_second: how fast the batches of the last minute went that read rows, of those that an agent
             saw; 0 where none did, None before the first progress.
         batch_seconds: from one commit to the next, over the last batches of this attempt; None before there were two.
-        read_batch_id, read_rows: the newest batch of this attempt that read rows, and how many; None for none.
+        read_batch_id, read_rows: the newest batch of this attempt that read rows, and how many; None without one.
         run_has_ended: its trigger (``once``, ``availableNow``) has ended its last run, without a failure.
         state_memory_bytes: the memory of its state, as Spark reports it (``memoryUsedBytes``); None where it does not.
     """

@@ -37,7 +37,7 @@ from airflow_streamstate.protocol.terms.version import Artifact, StartMode, Vers
 @message
 @dataclass(frozen=True)
 class HomeRecord(Message):
-    """Tells a home that cannot be reached from one that lacks an object.
+    """Distinguishes a home that cannot be reached from one that lacks an object.
 
     The first deploy creates it before any other object of a home. Its ``protocol`` is that of the whole home.
 
@@ -60,11 +60,11 @@ _STATE = "State"
 
 @dataclass(frozen=True)
 class StateRewrite:
-    """How the state of the snapshot is written anew before the first batch of a deployment; None for what stays.
+    """How the state of the snapshot is rewritten before the first batch of a deployment; None for what stays.
 
     Attributes:
         is_inverse: the inverse functions of ``migration`` are run.
-        undoes: of a way back: the deployment whose rewrite is taken back; None for a way on.
+        undoes: of a rollback: the deployment whose rewrite is undone; None otherwise.
     """
 
     partitions: int | None = term(
@@ -111,18 +111,18 @@ class StartPlan(View):
         predecessor_id: the deployment before it; None for a stream's first.
         allow_state_loss: the user allowed to drop state that the drain could not flush (Law 16).
         allow_new_queries: queries that may start with nothing although the snapshot does not know them.
-        accept_lost_input: queries that may go on although input after their offsets cannot be read any more.
+        accept_lost_input: queries that may continue although input after their offsets cannot be read any more.
         undoes: the deployment whose output after the snapshot is undone: this start goes back to an older snapshot.
             None for every other start.
-        undo_command: the user's own, with its arguments, for sinks that only the user can undo; empty for none.
+        undo_command: the user's own, with its arguments, for sinks that only the user can undo; empty if not set.
         accept_duplicates: rows after the snapshot may come again, on sinks that take nothing back.
-        offsets: of a seed: by query, the offset at which each source begins instead of the snapshot's, in its order.
-        begins_at: of a seed: every query begins with the input of this moment, instead.
+        offsets: of a seed: by query, the offset at which each source starts instead of the snapshot's, in its order.
+        begins_at: of a seed: every query starts with the input of this moment, instead.
         accept_repeated_input: queries that may read input again that was read before.
-        rewrite: of a restore: how its state is written anew; None for as it is.
+        rewrite: of a restore: how its state is rewritten; None for as it is.
         rename_queries: by the name under which the stream keeps a query, the name that the script gives it now.
         move_sources: of a restore or seed: where the folders of file sources were, and where they are now.
-        begins_anew: the user asked for ``fresh`` by that word: queries that ran without streamstate begin again, too.
+        begins_anew: the user asked for ``fresh`` by that word: queries that ran without streamstate start again, too.
         accept_hazards: of a restore: the state may be continued by a hazardous plan (Law 17).
     """
 
@@ -182,7 +182,7 @@ class DeploymentSpec(Message):
 
     @property
     def identity(self) -> tuple[str, datetime]:
-        """Tells it from one of the same id in another home, or in a stream of the same name that was deleted."""
+        """Differs from that of the same id in another home, or in a deleted stream of the same name."""
         return self.request_id, self.created_at
 
 
@@ -263,7 +263,7 @@ class RequestRecord(Message):
         verb: deploy, resume, …
         request_digest: sha256 over what was asked; the same request id with another digest is a conflict.
         deployment_id: the deployment it is about; of a snapshot the first one that was asked.
-        command_id: the command it became, of a snapshot the first one; None for none.
+        command_id: the command it became, of a snapshot the first one; None if not set.
         snapshot: the request for a snapshot; None for any other verb.
     """
 
@@ -286,7 +286,7 @@ class LaunchRecord(Message):
     """The durable handle of one launch, by which any controller can ask about the driver, and end it.
 
     Attributes:
-        rehearsal_id: the rehearsal whose driver waited to become this attempt, and where its folder and log lie; "" for
+        rehearsal_id: the rehearsal whose driver waited to become this attempt, and where its folder and log are; "" for
             a driver that was launched for the attempt itself.
     """
 
@@ -330,8 +330,8 @@ class Retirement:
     """A stream that must not run any more.
 
     Attributes:
-        reason: for people.
-        is_deleting: everything of it is being removed; there is no way back.
+        reason: human-readable.
+        is_deleting: everything of it is being removed; it cannot be undone.
     """
 
     retired_at: datetime
@@ -352,13 +352,13 @@ class StreamRegister(Message):
         attempt_mode: that attempt runs the stream, or only flushes it (drain of a dead deployment).
         intent: a deploy under way; None otherwise.
         write_id: unique per write, so that a writer recognises its own (Law 8).
-        upgrade_id: the upgrade under way: only its steps move the stream, until it is over.
+        upgrade_id: the upgrade under way: only its steps move the stream, until it has ended.
         attempt_reason: why that attempt was requested; "" for no reason given, and for a deployment's first attempt,
             whose reason is in its spec, unless a resume launched it.
         attempt_accepts_hazards: that attempt may continue the state by a hazardous plan (Law 17).
         restart_policy: what watchers do when a driver of the stream fails; kept over all its deployments.
         restarts: what watchers have recorded of the failures since a person started the stream; None for nothing.
-        ownership: whose the stream is, for people; kept over all its deployments.
+        ownership: whose the stream is, for humans; kept over all its deployments.
         retention: which snapshots stay when it is pruned, by watchers too; kept over all its deployments. None for no
             policy: then only a caller prunes it.
     """
@@ -412,13 +412,13 @@ class Adoption(Message):
     Attributes:
         adoption_id: a uuid; the adoption's barriers name it as their command.
         checkpoints: the adopted checkpoints' URIs, by query.
-        is_stopped: the user said that nothing runs on them.
+        is_stopped: the user stated that nothing runs on them.
         status: ``open``: its barriers may be in those logs, nothing else was changed. ``taken``: the snapshot is
-            complete, the stream goes on from it. ``given_up``: over, its barriers are removed.
-        take: grows when it begins again with no barrier in the logs; part of the snapshot's id.
-        snapshot_id: the snapshot taken; "" before that, and after giving up without a stream.
+            complete, the stream continues from it. ``given_up``: ended, its barriers are removed.
+        take: grows when it starts again with no barrier in the logs; part of the snapshot's id.
+        snapshot_id: the snapshot taken; "" before that, and after an abandoned adoption without a stream.
         held_by: a uuid of the controller at work.
-        held_until: from then on another controller may go on with it.
+        held_until: from then on another controller may continue with it.
     """
 
     is_signed: ClassVar[bool] = True

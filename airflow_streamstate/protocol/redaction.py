@@ -28,7 +28,7 @@ _OPTION = re.compile(r"(?P<name>-{1,2}[^=\s]+|[A-Za-z_][\w.-]*)=(?P<value>(?:sec
 
 @dataclass(frozen=True)
 class Reference:
-    """Where a secret lies.
+    """Where a secret is stored.
 
     Attributes:
         text: the reference as given; no secret itself.
@@ -48,7 +48,7 @@ class Reference:
 
 
 def is_reference(text: str) -> bool:
-    """Whether this text as a whole stands for a secret; a malformed reference does not."""
+    """Whether this text as a whole is a reference to a secret; a malformed one is not."""
     try:
         return parse_reference(text) is not None
     except InvalidRequestError:
@@ -59,7 +59,7 @@ def parse_reference(text: str) -> Reference | None:
     """The reference that this text as a whole is; None for an ordinary value.
 
     Raises:
-        InvalidRequestError: it begins like a reference or contains one, and is none.
+        InvalidRequestError: it starts like a reference or contains one, and is none.
     """
     if not _BEGINS.search(text):
         return None
@@ -88,9 +88,9 @@ def split_argument(argument: str) -> tuple[str, str]:
     return ("", argument) if match is None else (f"{match['name']}=", match["value"])
 
 
-# The cause of a failure in one line, from the reports of Python and Spark. For people; nothing is decided by it.
+# The cause of a failure in one line, from the reports of Python and Spark. For humans; nothing is decided by it.
 #
-# Spark's report of a failed query begins with ``STREAM_FAILED`` and ends with the whole logical plan; what the script
+# Spark's report of a failed query starts with ``STREAM_FAILED`` and ends with the whole logical plan; what the script
 # raised is in between.
 
 QUERY_REPORT = "=== Streaming Query ==="
@@ -155,7 +155,7 @@ def without_query_report(text: str) -> str:
 
 
 def _last_of_traceback(lines: list[str]) -> str:
-    """The line below the last traceback's frames; "" for none, or where the text was cut before it."""
+    """The line below the last traceback's frames; "" without one, or where the text was cut before it."""
     heads = [number for number, line in enumerate(lines) if _TRACEBACK in line]
     for head in reversed(heads):
         for number in range(head + 1, len(lines)):
@@ -175,7 +175,7 @@ def _first(lines: list[str]) -> str:
     if not said:
         return ""
     if said[0].startswith('File "'):
-        return said[-1]  # a SyntaxError begins with its place
+        return said[-1]  # a SyntaxError starts with its place
     return _of_java(said, 0) or said[0]
 
 
@@ -228,7 +228,7 @@ def _without(text: str, spans: Callable[[str], Iterator[tuple[int, int]]]) -> st
 
 
 def _parameter_values(text: str) -> Iterator[tuple[int, int]]:
-    """Where the values of secret parameters begin and end."""
+    """Where the values of secret parameters start and end."""
     found = _UP_TO_EQUALS.search(text)
     while found is not None:
         end = found.end()
@@ -246,10 +246,10 @@ def _is_secret_parameter(text: str, found: re.Match[str]) -> bool:
 
 
 def _json_values(text: str) -> Iterator[tuple[int, int]]:
-    """Where the values of secret pairs begin and end, without their quotes."""
+    """Where the values of secret pairs start and end, without their quotes."""
     found = _JSON_PAIR.search(text)
     while found is not None:
-        end = found.start("name")  # the text of a pair that is shown may begin another one
+        end = found.start("name")  # the text of a pair that is shown may start another one
         if is_secret_name(found["name"]):
             value = _JSON_VALUES[found["open"]].match(text, found.end())
             start, end = found.end(), found.end() if value is None else value.end()
@@ -267,7 +267,7 @@ def secrets_of(
 
     Args:
         conf, arguments, environment: as given; a reference to a secret is no secret itself.
-        looked_up: values that references stand for, secret whatever their names.
+        looked_up: values that references resolve to, secret whatever their names.
     """
     found = set(looked_up)
     for name, value in [*conf.items(), *(environment or {}).items()]:
@@ -309,7 +309,7 @@ def redact_text(text: str, secrets: Iterable[str]) -> str:
 def shortened(
     text: str, secrets: Iterable[str], characters: int, *, from_end: bool = False, in_a_line: bool = False
 ) -> str:
-    """At most so many characters of a text; secrets are hidden before the cut, which could leave half of one.
+    """At most this many characters of a text; secrets are hidden before the cut, which could leave half of one.
 
     Args:
         from_end: keep its end instead of its beginning.
@@ -322,7 +322,7 @@ def shortened(
 
 
 def named_secrets(arguments: Iterable[str]) -> Iterator[tuple[str, str, str | None]]:
-    """Each argument, the name of its secret ("" for none), and the secret (None where it has none)."""
+    """Each argument, the name of its secret ("" without one), and the secret (None where it has none)."""
     option = ""
     for argument in arguments:
         is_option = argument.startswith("-")

@@ -1,4 +1,4 @@
-"""Scratch runs: what a driver beside a stream rehearses, replays or reads, and its verdict.
+"""Scratch runs: what a driver alongside a stream rehearses, replays or reads, and its verdict.
 
 The driver of a rehearsal may then wait, warm, to become the first attempt of the deployment that takes over.
 """
@@ -47,9 +47,10 @@ class Rehearsal(Tagged):
         keeps_verdict: of each kind of run: its verdict is recorded, and stays with its record; else nothing stays.
         terms: what is tried.
         allow_new_queries: queries that may start with nothing although the snapshot does not know them.
-        waits_until: until then the driver of an accepted version waits at the first ``start()`` of another pass of the
-            script; None: it ends with its verdict.
-        refuses: verdicts of a plan by which the change is refused whatever Spark says: the driver runs no batch then.
+        waits_until: until then the driver of an accepted version waits at the first ``start()`` of a further pass of
+            the script; None: it ends with its verdict.
+        refuses: verdicts of a plan by which the change is refused whatever Spark reports: the driver runs no batch
+            then.
         seeds: whether another pass of the script tries its queries as they would be seeded after a drain: never; if the
             state does not fit; always.
         rewrite: how the state is rewritten first; None for as it is.
@@ -79,8 +80,8 @@ class Replay(Tagged):
     Attributes:
         batches: by query the ids of its batches, ascending, one after the other.
         out: the absolute path of the folder on the driver's machine that gets their rows.
-        compared_with: the ``out`` of another replay of these batches, with whose rows these are compared; "" if there
-            is no other.
+        compared_with: the ``out`` of a different replay of these batches, with whose rows these are compared; "" if
+            there is no other.
         keeps_state: the state after the last batch is written below ``out``, too, and compared as the rows are.
         calls_foreach_batch: the script's own ``foreachBatch`` is called with the rows of each batch.
         debugger: the socket of a debugger on the driver's machine; "": not set.
@@ -112,10 +113,10 @@ class Reading(Tagged):
 @message
 @dataclass(frozen=True)
 class ScratchRun(Message):
-    """A driver that tries or reads something beside a stream; written before anything else of it, so that what is left
-    can be removed.
+    """A driver that tries or reads something alongside a stream.
 
-    Its ``DeploymentSpec`` has the same keys as that of a deployment.
+    Written before anything else of it, so that what is left can be removed. Its ``DeploymentSpec`` has the same keys as
+    that of a deployment.
 
     Attributes:
         deployment_id: whose state or batches it uses: the current deployment, except in a replay or a reading of an
@@ -143,14 +144,14 @@ class ScratchRun(Message):
 
     @property
     def rehearsal(self) -> Rehearsal:
-        """What is rehearsed. Raises InvalidRequestError for a run of another kind."""
+        """What is rehearsed. Raises InvalidRequestError for a run of a different kind."""
         if isinstance(self.what, Rehearsal):
             return self.what
         raise self._of_another_kind("rehearsal", "plan")
 
     @property
     def replay(self) -> Replay:
-        """What runs again. Raises InvalidRequestError for a run of another kind."""
+        """What runs again. Raises InvalidRequestError for a run of a different kind."""
         if isinstance(self.what, Replay):
             return self.what
         raise self._of_another_kind("replay", "replay")
@@ -197,14 +198,14 @@ class ReplayedBatch:
     """One batch of a replay.
 
     Attributes:
-        rows_in: None where Spark does not tell.
+        rows_in: None where Spark does not report it.
         rows_out: in the files; None for a batch that failed.
         folder: of its files, absolute; "" for a batch that failed.
         files: their names.
-        error: the script's own error, one line; "" for none.
-        traceback: the error as it was raised; "" for none.
-        comparison: with the rows of the other replay; None where that has none, or was not asked for.
-        failed_at: where the script's own function failed: the place, and the values that it had there; "" for none.
+        error: the script's own error, one line; "" without one.
+        traceback: the error as it was raised; "" without one.
+        comparison: with the rows of the other replay; None if that has none, or was not asked for.
+        failed_at: where the script's own function failed: the place, and the values that it had there; "" otherwise.
     """
 
     batch_id: int
@@ -233,14 +234,14 @@ class StateComparison:
 
 @dataclass(frozen=True)
 class RewrittenTable:
-    """A table of an operator's state that was written anew.
+    """A table of an operator's state that was rewritten.
 
     Attributes:
         operator_id: Spark's number of the operator.
         table: operator and table, e.g. ``0-stateStoreSave/rows``.
-        rows: that were read; None where Spark does not tell.
+        rows: that were read; None where Spark does not report it.
         is_migrated: its rows went through a function of the user.
-        dropped, changed: of a migrated table; None where that was not counted.
+        dropped, changed: of a migrated table; None if that was not counted.
         samples: of a migrated table, rows before and after, as JSON with ``key``, ``before`` and ``after``.
         partitions: of the new state.
         is_equal: it was compared, and no row differs; None where it was not.
@@ -266,15 +267,15 @@ class RehearsedQuery:
             package; ``failed`` in Spark; ``not_run``: no batch was asked for, or none was possible.
         start: how it would start: ``restored``, ``seeded``, ``fresh``; "" where the snapshot does not know it.
         error: why not; one line, no secrets.
-        notes: for people, about its start.
+        notes: for humans, about its start.
         batch_ids: the batch that a failed query had planned, and committed ones that ran again, with their rows; empty
-            for none.
-        rows_in, rows_out: of these; None where none ran, or where Spark does not tell.
+            without any.
+        rows_in, rows_out: of these; None where none ran, or where Spark does not report it.
         batch_seconds: that these took.
         fails_with_rows: its state fits, and one of these batches failed.
         replayed: of a replay, the batches that ran, the one that failed among them.
-        state: of a replay, the state after the last batch, compared with that of the other replay; empty for none.
-        rewritten: the state that was written anew; empty for none.
+        state: of a replay, the state after the last batch, compared with that of the other replay; empty without one.
+        rewritten: the state that was rewritten; empty without any.
     """
 
     outcome: QueryOutcome
@@ -332,7 +333,7 @@ class ScratchVerdict(Message):
 
     @property
     def is_accepted_as_seed(self) -> bool:
-        """The same for a start after a drain; False where that was not tried."""
+        """The same for a start after a drain; False if that was not tried."""
         return self.outcome == "done" and bool(self.seeded) and not self.seed_error and not _refused(self.seeded)
 
     @property
@@ -342,7 +343,7 @@ class ScratchVerdict(Message):
 
     @property
     def why_not(self) -> str:
-        """The first obstacle, one line; "" for none."""
+        """The first obstacle, one line; "" without one."""
         refused = (query.error for query in self.queries.values() if query.outcome in ("refused", "failed"))
         return self.error or next(refused, "")
 

@@ -1,7 +1,7 @@
 """What a script read before a query of it started: files and variables, which are not pinned; and what has changed.
 
 A record holds no content. A file with a name like a secret's has no digest, nor has a variable; the mark of any other
-variable has 12 bits, which tell a change, and fit too many values to guess one.
+variable has 12 bits, which show a change, and fit too many values to guess one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from airflow_streamstate.protocol.codec import (
 )
 
 Place = Literal["script", "working", "argument", "files"]
-"""Where a file lies: below the script's folder, or the current one; named by an argument; given by ``--files``."""
+"""Where a file is: below the script's folder, or the current one; named by an argument; given by ``--files``."""
 ChangeKind = Literal["changed", "missing", "new", "variable"]
 UNSET = "unset"
 SECRET = "secret"  # noqa: S105  a word in a record
@@ -49,7 +49,7 @@ class FileRead:
 
     @property
     def identity(self) -> tuple[Place, str]:
-        """What tells it from other files of a script, on any machine."""
+        """What distinguishes it from other files of a script, on any machine."""
         return self.place, self.name
 
     def is_as(self, other: FileRead) -> bool:
@@ -126,7 +126,7 @@ def compare_reads(before: ScriptReads, now: ScriptReads) -> tuple[ReadChange, ..
 
 
 def changed_words(file: FileRead, since: str, read_at: datetime, now: datetime) -> str:
-    """The sentence on a file that has another content than ``since`` read; ``now`` tells whether to give the day."""
+    """The sentence on a file that has another content than ``since`` read; ``now`` decides whether to give the day."""
     at = file.modified_at
     moment = f"{at:%H:%M} UTC" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M} UTC"
     if at < read_at:

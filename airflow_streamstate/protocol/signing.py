@@ -57,7 +57,7 @@ class SigningKeys:
 
     @property
     def key_id(self) -> str:
-        """Names the key that signs; says nothing of it."""
+        """Names the key that signs; reveals nothing of it."""
         return _id_of(self.texts[0])
 
     @property
@@ -139,7 +139,7 @@ def _mac(text: str, key: str, plain: Mapping[str, object]) -> str:
 
 # The keys under which controllers alone write, as patterns: what is signed, and what a bucket lets no driver write.
 #
-# A ``*`` stands for one part of a key. ``tests/unit/protocol/test_signed_keys.py`` holds them to ``layout``.
+# A ``*`` means one part of a key. ``tests/unit/protocol/test_signed_keys.py`` holds them to ``layout``.
 
 _RUNS = ("deployments", "scratch", "upgrades")
 BY_CONTROLLERS: tuple[tuple[str, str], ...] = (
@@ -159,7 +159,7 @@ BY_CONTROLLERS: tuple[tuple[str, str], ...] = (
     ("Approval", "*/upgrades/*/approval.json"),
     ("Cancellation", "*/upgrades/*/cancellation.json"),
 )
-"""The kind of each record that controllers alone write, and where it lies."""
+"""The kind of each record that controllers alone write, and where it is."""
 BY_DRIVERS: tuple[tuple[str, str], ...] = tuple(
     ("FoundModule", f"*/{room}/*/modules/*.json") for room in ("deployments", "scratch")
 )
@@ -167,7 +167,7 @@ BY_DRIVERS: tuple[tuple[str, str], ...] = tuple(
 
 
 def signed_kind(key: str) -> str | None:
-    """The kind of the signed record that lies under this key; None for any other key."""
+    """The kind of the signed record that is under this key; None for any other key."""
     return next((kind for kind, pattern in _PATTERNS if pattern.fullmatch(key)), None)
 
 

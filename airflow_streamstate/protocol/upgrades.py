@@ -1,6 +1,7 @@
 """Upgrades: the request, the steps taken, and what people decided.
 
-An upgrade is one record and a journal of steps, each written before its act; any controller that reads both can go on.
+An upgrade is one record and a journal of steps, each written before its act; any controller that reads both can
+continue.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Upgrade(Message):
         handover: what the target does with the state of the version before.
         if_abandoned: what a watcher does where nobody drives it any more and the stream was touched.
         ends_untouched: where nobody drives it any more and it has not touched the stream, it is ended: the next try of
-            its task begins anew. Else it is finished.
+            its task starts again. Else it is finished.
     """
 
     is_signed: ClassVar[bool] = True
@@ -94,7 +95,7 @@ class Upgrade(Message):
 
     @property
     def terms_of_return(self) -> RollbackTerms:
-        """The terms of its way back; of an upgrade those that it has in common with a rollback, and its defaults."""
+        """The terms of its rollback; of an upgrade those that it has in common with a rollback, and its defaults."""
         return self.rollback_terms or RollbackTerms(**values_of(TakeoverTerms, self.upgrade_terms))
 
 
@@ -144,14 +145,14 @@ class Planned(Tagged):
 
 @dataclass(frozen=True)
 class Standby(Tagged):
-    """The driver of this rehearsal of the old version is kept ready for the way back."""
+    """The driver of this rehearsal of the old version is kept ready for the rollback."""
 
     rehearsal_id: RehearsalId
 
 
 @dataclass(frozen=True)
 class NoStandby(Tagged):
-    """No driver is kept ready for the way back, although one was asked for."""
+    """No driver is kept ready for the rollback, although one was asked for."""
 
     why: str
 
@@ -200,7 +201,7 @@ class NewDeployed(Tagged):
 
 @dataclass(frozen=True)
 class QueriesStarted(Tagged):
-    """Each query of the new version has begun.
+    """Each query of the new version has started.
 
     Attributes:
         beats: of that moment.
@@ -216,12 +217,12 @@ class QueriesStarted(Tagged):
 Takeover = Stopping | OldOrdered | OldEnded | NewDeployed | QueriesStarted
 
 
-# What a step decides on the way back.
+# What a step decides during a rollback.
 
 
 @dataclass(frozen=True)
 class NewGivenUp(Tagged):
-    """This deployment is given up; of a rollback the one that was current when it was asked for."""
+    """This deployment is abandoned; of a rollback the one that was current when it was asked for."""
 
     deployment_id: DeploymentId
 
@@ -276,7 +277,7 @@ class OldReturned(Tagged):
     Attributes:
         deployment_id: its own, or that of its code deployed again.
         bad_batches: first and last batch of each query that the given-up version committed: its output.
-        begun_batches: the batch of each query that it had begun and not committed: the returned version runs it again
+        begun_batches: the batch of each query that it had started and not committed: the returned version runs it again
             over the same bounds, or has undone it.
     """
 
@@ -295,11 +296,11 @@ class UpgradeResult(Tagged):
     Attributes:
         refused_plan: the plan that was the reason of a refusal; None otherwise.
         stream_state: the state in which a refusal leaves the stream; None where unknown, or not refused.
-        cancelled_by: the user that cancelled it, where that is why it ended, or went back; None otherwise.
+        cancelled_by: the user that cancelled it, if that is why it ended, or went back; None otherwise.
         audit_ok: whether the lineage was whole; None where the stream was not touched, or it is unknown.
-        not_running_seconds: how long no query of the stream ran while it was moved, the way back included; None where
+        not_running_seconds: how long no query of the stream ran while it was moved, the rollback included; None where
             unknown.
-        downtimes: per query, the way back included.
+        downtimes: per query, the rollback included.
         bad_batches: as in ``OldReturned``, and those that were undone in the sinks.
         warnings: about a version that was kept, in sentences.
     """
@@ -325,8 +326,8 @@ class UpgradeStep(Message):
     Attributes:
         number: from 1.
         phase: what holds from now on.
-        text: for people, one line.
-        decision: what is decided with it; None where the phase says all. The last one is an ``UpgradeResult``.
+        text: human-readable, one line.
+        decision: what is decided with it; None where the phase suffices. The last one is an ``UpgradeResult``.
     """
 
     is_signed: ClassVar[bool] = True
@@ -380,10 +381,10 @@ class UpgradeLease(Message):
     """A beacon: a task or a shell drives an upgrade until ``until_at``, which it moves on while it lives.
 
     Attributes:
-        held_by: the task, the shell, or another caller that has gone on with the upgrade.
+        held_by: the task, the shell, or another caller that has taken over the upgrade.
         until_at: by the clock of the one that wrote it. Later than this, watchers bring the upgrade to its end, and one
             that has not touched the stream blocks nothing.
-        seconds: how long it lasts after this write: a reader whose clock differs sees it unchanged for so long. 0: it
+        seconds: how long it lasts after this write: a reader whose clock differs sees it unchanged for this long. 0: it
             was given back, so that nobody drives the upgrade.
     """
 

@@ -45,14 +45,14 @@ class StreamStateSensor(ChecksLiterals, BaseSensorOperator):
     """Base of the sensors; not for use by itself.
 
     If the awaited event can no longer come, the task fails at once, without retries; with ``soft_fail`` it is skipped.
-    A mistake always fails the task, whatever ``soft_fail`` and ``never_fail`` say: a missing stream, deployment,
+    A mistake always fails the task, whatever ``soft_fail`` and ``never_fail`` are: a missing stream, deployment,
     connection or home, or an unreadable record, at once; a home that does not answer, at the timeout.
 
     :param stream_id: the stream. (templated)
-    :param deployment_id: by default the deployment that was current when the DAG run began, so that a later one does
+    :param deployment_id: by default the deployment that was current when the DAG run started, so that a later one does
         not hide it. (templated)
     :param streamstate_conn_id: the Airflow connection that names the home. (templated)
-    :param poke_interval: seconds between two looks; by default Airflow's option ``[streamstate]
+    :param poke_interval: seconds between two polls; by default Airflow's option ``[streamstate]
         poke_interval_seconds``.
     :param deferrable: wait in the triggerer; otherwise ``mode`` applies. The result is the same.
     """
@@ -117,7 +117,7 @@ class StreamStateSensor(ChecksLiterals, BaseSensorOperator):
 
         if not self.deferrable:
             return super().execute(context)
-        now = self.poke(context)  # what is over already needs no triggerer
+        now = self.poke(context)  # what has ended already needs no triggerer
         if not now.is_done:
             hook = self.hook()
             self.defer(
@@ -165,7 +165,7 @@ class StreamStateSensor(ChecksLiterals, BaseSensorOperator):
         return StreamStateHook(str(self.streamstate_conn_id), requested_by="airflow")
 
     def deployment_of(self, context: Context, hook: StreamStateHook) -> str:
-        """The deployment of this DAG run: named, or current when the run began."""
+        """The deployment of this DAG run: named, or current when the run started."""
         named = optional_text(self.deployment_id)
         return named or hook.client.deployment_current_at(str(self.stream_id), context["dag_run"].start_date)
 
@@ -197,8 +197,8 @@ class CompletePartitionSensor(StreamStateSensor):
         watermark. (templated)
     :param lateness_seconds: how much further the watermark has to be, e.g. for rows that an outer join emits later.
         (templated)
-    :param ended_for_seconds: for how long a stream that has ended may stand still, as between the tasks of a drain and
-        a deploy, before the wait is given up. (templated)
+    :param ended_for_seconds: for how long a stream that has ended may be idle, as between the tasks of a drain and a
+        deploy, before the wait is abandoned. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -251,7 +251,7 @@ class CompletePartitionSensor(StreamStateSensor):
 class DrainCompleteSensor(StreamStateSensor):
     """Wait until a deployment is drained, whatever ordered the drain and whenever.
 
-    A drain that was over before the sensor began counts, and a later deployment does not hide it. An end without a
+    A drain that had ended before the sensor started counts, and a later deployment does not hide it. An end without a
     drain (stopped, failed, finished, fenced, the order expired or refused) fails the task at once, or skips it with
     ``soft_fail``.
 

@@ -43,8 +43,8 @@ from airflow_streamstate.store.transfer import delete_below, link_many, until_do
 
 # Records a snapshot before its first file, so that no prune removes what it is made of (Law 1), and completes it.
 #
-# The manifest completes it (Law 3). Where it took so long that it was abandoned, a record is in the manifest's place:
-# then nothing is completed, and the same snapshot begins anew, in a data folder of its own.
+# The manifest completes it (Law 3). If it was abandoned since it took too long, a record is in the manifest's place:
+# then nothing is completed, and the same snapshot starts again, in its own data folder.
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +72,10 @@ class SnapshotWriter:
     go_on: Callable[[], None] = lambda: None
 
     def complete(self, manifest: SnapshotManifest) -> SnapshotManifest:
-        """Write the manifest, or return the one of another process that was first.
+        """Write the manifest, or return the one that another process wrote first.
 
         Raises:
-            UnavailableError: the snapshot was abandoned meanwhile; it has to be taken again.
+            UnavailableError: the snapshot was abandoned in the meantime; it has to be taken again.
         """
         try:
             self._need_record(manifest)
@@ -167,7 +167,7 @@ class _Signs:
         self._lease = Lease(clock, MAKING_SECONDS, is_held=True)
 
     def give(self) -> None:
-        """Renew it where that is due; a failure is tried again at the next file."""
+        """Renew it if it is due; a failure is tried again at the next file."""
         if not self._lease.is_due(RENEW_AFTER_SHARE):
             return
         with suppress(StreamStateError), self._lease.renewed() as expires_at:
@@ -183,7 +183,7 @@ def _unrecorded(control: StreamControl, snapshot_id: str, place_uri: str) -> Sna
 
 BUFFER_BYTES = 1 << 18
 LINKS_AT_ONCE = 256
-"""Where a link is a copy, so many are under way or waiting at once."""
+"""Where a link is a copy, this many are under way or waiting at once."""
 
 
 class DataFolder:
@@ -226,7 +226,7 @@ class DataFolder:
         return checksums
 
     def _link(self, links: Sequence[Link]) -> list[str]:
-        """Link some files; a server may take long for a large one, so it is asked from a thread of its own."""
+        """Link some files; a server may take long for a large one, so it is asked from a separate thread."""
         if not isinstance(self._checkpoints, ManyAtOnce):
             return link_many(self._checkpoints, links)
         with ThreadPoolExecutor(1, "streamstate-link") as pool:
@@ -246,7 +246,7 @@ class ReferredFolder(DataFolder):
         super().__init__(checkpoints, layout.checkpoint_folder(stream_id, deployment_id, query_name))
         self._place = layout.checkpoint_place(deployment_id)
 
-    def _put(self, keys: Sequence[str], paths: Sequence[str]) -> list[str]:  # noqa: ARG002 - they lie where they are
+    def _put(self, keys: Sequence[str], paths: Sequence[str]) -> list[str]:  # noqa: ARG002 - they stay where they are
         if not isinstance(self._checkpoints, ManyAtOnce):
             return [""] * len(keys)
         return [checksum or "" for checksum in self._checkpoints.checksums_of(list(keys))]
@@ -258,20 +258,20 @@ def gone(key: str) -> ObjectMissingError:
 
 
 # The end of a capture: the data go to their place, and then comes the manifest (Law 3). Links on the way to another
-# place are removed after the manifest; where that is cut short, a prune removes them.
+# place are removed after the manifest; if that is cut short, a prune removes them.
 
 
 def completed(
     made: SnapshotWriter, places: SnapshotPlaces, staged: SnapshotManifest, go_on: Callable[[], None] = lambda: None
 ) -> SnapshotManifest:
-    """Complete a snapshot whose files were linked beside the checkpoints, shared, or only named.
+    """Complete a snapshot whose files were linked alongside the checkpoints, shared, or only named.
 
     Args:
         staged: its manifest, as if its data stayed where they are.
-        go_on: called again and again while it is copied to another place; raises to give up.
+        go_on: called again and again while it is copied to another place; raises to abort.
 
     Raises:
-        UnavailableError: the place does not answer, or the snapshot was abandoned meanwhile.
+        UnavailableError: the place does not answer, or the snapshot was abandoned in the meantime.
         SnapshotIncompleteError, SnapshotCorruptError: a link is not as captured any more.
     """
     control, checkpoints = made.control, places.checkpoints
@@ -324,10 +324,10 @@ def take_over(
 ) -> QuerySnapshot:
     """Take a query that the deployment never started over from the snapshot that holds it.
 
-    Its files are named where they lie, or linked into the folder.
+    Its files are named where they are, or linked into the folder.
 
     Raises:
-        SnapshotIncompleteError: the older snapshot is not whole.
+        SnapshotIncompleteError: the older snapshot is incomplete.
         UnavailableError: its place does not answer.
     """
     source = made.control.need_manifest(source_id)
@@ -377,13 +377,13 @@ class QueryToCapture:
 
     Attributes:
         checkpoint: None where this deployment did not build one.
-        carried: the query in the deployment's start snapshot, taken over where there is no whole checkpoint: a query
-            that was not started yet never falls back to empty (Law 5).
+        carried: the query in the deployment's start snapshot, taken over if there is no whole checkpoint: a query that
+            was not started yet never falls back to empty (Law 5).
         carried_snapshot_id: the id of that snapshot.
         identities_at: the identities of a position, by its last committed batch; in place of ``identities``.
         before: the query in an older snapshot: at the same position its files are listed again, whatever Spark has
-            compacted meanwhile, as long as they are all there.
-        drained: its flush is committed; a log that says otherwise is refused.
+            compacted in the meantime, as long as they are all there.
+        drained: its flush is committed; a log that shows otherwise is refused.
         watermark_ms: the watermark of before the flush; None for that of the log.
         state_rows: by batch, the rows in the state after it.
 
@@ -444,18 +444,18 @@ def capture(
         deployment_id, attempt, fencing_token: of the checkpoints.
         taken_by: ``agent`` or ``controller``.
         queries: every query of the deployment, by name.
-        command_id, request_id: of the command that asked; "" for none.
+        command_id, request_id: of the command that asked; "" if not set.
         spark_version: "" where unknown.
         places: None where only the store of the checkpoints is known.
-        kept_at: as ``DeploymentSpec.snapshots``; a position that a rehearsal forks always lies with the checkpoints.
+        kept_at: as ``DeploymentSpec.snapshots``; a position that a rehearsal forks is always kept with the checkpoints.
         planned_of: of ``live``: the queries that have ended, whose planned batch is kept, too.
         when_linked: called when the checkpoints are not needed any more, before anything is copied to another place.
-        go_on: called again and again during that copy; raises to give up.
+        go_on: called again and again during that copy; raises to abort.
 
     Raises:
         InvalidRequestError: ``live``, and no query has committed a batch, or the deployment keeps no snapshots.
         ConflictError: a query that should be drained is not.
-        SnapshotIncompleteError: the data of a carried query is not whole.
+        SnapshotIncompleteError: the data of a carried query is incomplete.
         ObjectMissingError, DataError, UnsupportedCheckpointError: a checkpoint is damaged, or of an unknown format.
         UnavailableError: the disk is full, the store does not answer, or a query outran every try; there is no
             snapshot, and the same call may be repeated.
@@ -666,7 +666,7 @@ class _Shot:
             )
 
     def _listed(self, checkpoint: Checkpoint, paths: list[str]) -> dict[str, ObjectInfo]:
-        """The files as they are before they are copied, by path, where the store tells versions of them."""
+        """The files as they are before they are copied, by path, where the store reports versions of them."""
         found = versions_below(self.checkpoints, f"{checkpoint.prefix}/")
         return {path: found[key] for path in paths if (key := checkpoint.key(path)) in found}
 

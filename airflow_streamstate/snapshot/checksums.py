@@ -1,4 +1,4 @@
-"""The checksum file ``.NAME.crc`` that Hadoop's local file system keeps beside every file that Spark writes.
+"""The checksum file ``.NAME.crc`` that Hadoop's local file system keeps alongside every file that Spark writes.
 
 Format, as measured on Spark 4.2: ``crc`` and a zero byte, the chunk length as a big-endian 32-bit integer, then one
 big-endian CRC-32 (zlib's) per chunk. With it altered bytes are found before a snapshot is sealed.
@@ -178,7 +178,7 @@ class WholeCheck:
         self._size_bytes += len(data)
 
     def differs(self) -> bool:
-        """Whether the whole file differs; ``ChecksumCheck`` tells where."""
+        """Whether the whole file differs; ``ChecksumCheck`` reports where."""
         return crc32_of_whole(self._checksums.packed, self._checksums.chunk_bytes, self._size_bytes) != self._crc32
 
 
@@ -204,7 +204,7 @@ class ChecksumCheck:
         self._rest = data[whole:]
 
     def finish(self) -> int | None:
-        """After the last bytes: the offset of the first chunk that differs, is missing or is extra; None for none."""
+        """After the last bytes: the offset of the first chunk that differs, is missing or is extra; None if all fit."""
         if self._rest:
             self._compare([zlib.crc32(self._rest)])
             self._rest = b""

@@ -36,9 +36,9 @@ def copy_checkpoint(
 ) -> Copied:
     """Make ``target``, which no query uses yet, a checkpoint at this position of ``source``, ``metadata`` last.
 
-    What lies at ``target`` is wiped. Files with checksums of Spark's are compared with them. A driver that can claim no
-    batch any more still maintains its state: where it removes a needed file, all is copied anew. ``go_on`` is called
-    again and again; it raises to give up.
+    What is at ``target`` is wiped. Files with checksums of Spark's are compared with them. A driver that can claim no
+    batch any more still maintains its state: where it removes a needed file, all is copied again. ``go_on`` is called
+    again and again; it raises to abort.
 
     Raises:
         ObjectMissingError: a file of the position is not there.
@@ -198,7 +198,7 @@ def copy_snapshot(
 
 
 def sealed_in(control: StreamControl, snapshot_id: str) -> Mapping[str, Mapping[str, str]]:
-    """The sealed sha256 by query and path; empty where there is no seal, or a damaged one, which ``verify`` reports."""
+    """The sealed sha256 by query and path; empty if there is no seal, or a damaged one, which ``verify`` reports."""
     try:
         seal = control.seal(snapshot_id)
     except DataError:
@@ -233,7 +233,7 @@ class _SnapshotCheck:
     """Compares one file with all that is known of it.
 
     Args:
-        sha256: the sealed one; "" for none.
+        sha256: the sealed one; "" if not set.
         crc32: of a checksum file of Spark's, by the manifest; "" for other files.
         checksums: gives Spark's checksums of the file, where they have arrived.
     """

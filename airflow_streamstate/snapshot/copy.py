@@ -65,7 +65,7 @@ class FileToCopy:
 
 @dataclass(frozen=True)
 class CopyProgress:
-    """How far a copy has come."""
+    """The progress of a copy."""
 
     files: int
     files_done: int
@@ -74,7 +74,7 @@ class CopyProgress:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The progress, human-readable."""
         return f"{self.files_done} of {self.files} files, {self.bytes_done:,} of {self.size_bytes:,} bytes"
 
 
@@ -131,7 +131,7 @@ def is_there(target: Store, file: FileToCopy, go_on: Callable[[], None] = lambda
 
 
 class GivenUpError(Exception):
-    """The file begins anew, or the copy is over: the target drops what it has of it."""
+    """The file starts again, or the copy has ended: the target drops what it has of it."""
 
 
 class InOrder:
@@ -250,7 +250,7 @@ def copy(
         batch_bytes: the largest piece of one request.
         timeout_seconds: a source that leaves a piece unanswered for longer is dropped.
         on_progress: called after each file, from the calling thread.
-        go_on: called again and again, from the calling thread; raises to give up.
+        go_on: called again and again, from the calling thread; raises to abort.
         is_new: the target is empty, and is not looked at. However the copy ends, it waits until no put is under way;
             else it waits at most ``CLEAR_SECONDS``.
         errors: raised where the sources do not give a file.
@@ -453,7 +453,7 @@ class _Copy:
         file = piece.file
         with self._changed:
             if self._asked.pop(piece, None) is None:
-                return  # dropped meanwhile: another reader has it
+                return  # dropped in the meantime: another reader has it
             expected = min(piece.size_bytes, file.wanted.size_bytes - piece.start)
             if part is None or len(part) != expected:
                 self._again(file, number, "missing" if part is None else "of another size")
@@ -487,7 +487,7 @@ class _Copy:
         self._again(file, next(iter(file.sources)) if len(file.sources) == 1 else None, complaint)
 
     def _again(self, file: _File, refused: int | None, why: str) -> None:
-        """Read a file anew, without the refused source; called with the lock held."""
+        """Read a file again, without the refused source; called with the lock held."""
         if self._is_over:
             return  # no reader is left to serve a new writer
         if refused is not None:

@@ -31,7 +31,7 @@ from airflow_streamstate.store.base import ManyAtOnce, ObjectInfo, ReadsRanges, 
 from airflow_streamstate.store.local import LocalStore, disk_errors
 from airflow_streamstate.store.transfer import side_by_side, until_done
 
-# Where each file of a snapshot lies: in its own folder, or in that of an older snapshot with the same file.
+# Where each file of a snapshot is: in its own folder, or in that of an older snapshot with the same file.
 #
 # Files are shared like that on stores where a link is a copy.
 
@@ -54,7 +54,7 @@ def folder_of(manifest: SnapshotManifest, query_name: str, entry: FileEntry) -> 
 
 
 def own_folder(manifest: SnapshotManifest, query_name: str) -> str:
-    """The folder of the files of a query that lie with the snapshot itself."""
+    """The folder of the files of a query that are with the snapshot itself."""
     return layout.snapshot_data_folder(manifest.stream_id, manifest.snapshot_id, query_name, manifest.take)
 
 
@@ -71,7 +71,7 @@ def sizes_of(checkpoints: Store, manifest: SnapshotManifest, query_name: str) ->
 
 
 def lying(store: Store, stream_id: str, query_name: str, entries: Sequence[FileEntry]) -> list[FileEntry]:
-    """Those of some shared files of a query that are where ``shared_from`` says; by one listing for each place."""
+    """Those of some shared files of a query that are where ``shared_from`` names; by one listing for each place."""
     folder_at = {
         entry.shared_from: layout.shared_data_folder(stream_id, entry.shared_from, query_name) for entry in entries
     }
@@ -103,7 +103,7 @@ def gathered(checkpoints: Store, manifest: SnapshotManifest, query_name: str, le
 
 
 def one_folder(manifest: SnapshotManifest, query_name: str) -> str:
-    """The folder that holds all files of a query and no others; "" where there is none."""
+    """The folder that holds all files of a query and no others; "" without one."""
     found = {entry.shared_from for entry in manifest.queries[query_name].files} or {""}
     place = found.pop()
     if found or not (place == "" or layout.is_gathered_place(place)):
@@ -179,10 +179,10 @@ def query_of(manifest: SnapshotManifest, query_name: str) -> QuerySnapshot:
 
 
 def read_chunks(store: Store, key: str) -> Iterator[bytes] | None:
-    """The object's bytes, piece by piece where the store can; None where there is none.
+    """The object's bytes, piece by piece where the store can; None if it does not exist.
 
-    A file that shrinks or is deleted meanwhile ends early: callers compare the size. An object that is replaced on a
-    server meanwhile may come in pieces of both: callers compare a checksum, or its version before and after.
+    A file that shrinks or is deleted in the meantime ends early: callers compare the size. An object that is replaced
+    on a server in the meantime may come in pieces of both: callers compare a checksum, or its version before and after.
 
     Raises:
         UnavailableError, InvalidRequestError: it cannot be read; also while iterating.
@@ -209,7 +209,7 @@ def read_side_by_side(
     Args:
         read: called with an item and a function to call after each piece, which raises where the result is not awaited
             any more; in other threads where a store gives large files in pieces.
-        go_on: called again and again while one item takes long; raises to give up.
+        go_on: called again and again while one item takes long; raises to abort.
     """
     if not isinstance(store, _OnDisk | ReadsRanges):
         for item in items:
@@ -317,7 +317,7 @@ def is_on_disk(store: Store) -> bool:
 
 
 def are_one_file(store: Store, key: str, other_key: str) -> bool:
-    """Whether two objects are links of one file of this machine; False where that is not known."""
+    """Whether two objects are links of one file of this machine; False if that is not known."""
     if not isinstance(store, _OnDisk):
         return False
     try:
@@ -332,7 +332,7 @@ def crc32_hex(body: bytes) -> str:
 
 
 def captured_checksums(store: Store, key: str, entry: FileEntry) -> SparkChecksums | None:
-    """Spark's checksums of a file, from the checksum file at ``key``; None where that is not as captured.
+    """Spark's checksums of a file, from the checksum file at ``key``; None if that is not as captured.
 
     A missing, altered or damaged checksum file is reported under its own name.
     """
@@ -346,7 +346,7 @@ def captured_checksums(store: Store, key: str, entry: FileEntry) -> SparkChecksu
 
 
 def crc32_of(store: Store, key: str, buffer: bytearray) -> str | None:
-    """``crc32_hex`` of an object; None where there is none.
+    """``crc32_hex`` of an object; None if it does not exist.
 
     ``buffer``, of any size, is for files of this machine: one for many objects saves allocations.
 
@@ -367,9 +367,9 @@ def crc32_of(store: Store, key: str, buffer: bytearray) -> str | None:
 
 # Finds the files that a new snapshot need not copy, because an older one of the stream has them.
 #
-# On a disk every snapshot has links of its own. On other stores whose listings have versions, a file of the same
-# path, size and version is named where it lies. Versions are compared within one deployment, where they are of one
-# key; across deployments only where they are digests of the bytes.
+# On a disk every snapshot has links of its own. On other stores whose listings have versions, a file of the same path,
+# size and version is named where it is. Versions are compared within one deployment, where they are of one key; across
+# deployments only where they are digests of the bytes.
 
 _DIGEST = re.compile(r'"?(?:[0-9a-f]{32}|[0-9a-f]{64})"?')
 
@@ -413,9 +413,10 @@ class Bases:
         return manifest.deployment_id == self.deployment_id or _DIGEST.fullmatch(info.version) is not None
 
     def with_same_bytes(self, query_name: str, files: Sequence[FileEntry], store: Store) -> tuple[FileEntry, ...]:
-        """These linked files of a query, named in an older snapshot of this deployment where that has the same bytes.
+        """These linked files of a query, named in an older snapshot of this deployment if that has the same bytes.
 
-        Spark's checksums tell, whose own checksum is in a manifest. Each file was found in a listing of ``store``.
+        Spark's checksums decide this, whose own checksum is in a manifest. Each file was found in a listing of
+        ``store``.
         """
         older: dict[str, FileEntry] = {}
         for manifest in self.manifests.values():
@@ -434,7 +435,7 @@ class Bases:
         return tuple(entry if entry.shared_from else found.get(entry.path, entry) for entry in files)
 
     def carried(self, query: QuerySnapshot, snapshot_id: str) -> QuerySnapshot | None:
-        """The query of an older snapshot, with its files named where they lie; None where that is not one of these."""
+        """The query of an older snapshot, with its files named where they are; None if that is not one of these."""
         manifest = self.manifests.get(snapshot_id)
         if manifest is None:
             return None

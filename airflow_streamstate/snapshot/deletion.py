@@ -83,7 +83,7 @@ class Remover:
 
     Args:
         by: the caller, for the record.
-        before_deleting: called right before anything is condemned or deleted; raises to give up.
+        before_deleting: called right before anything is condemned or deleted; raises to abort.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Remover:
         self._before_deleting = before_deleting
 
     def condemn(self, manifests: Mapping[str, SnapshotManifest], choose: Condemn) -> list[str]:
-        """Record which snapshots are to be deleted; from then on none of them can be read, pinned or shared anew.
+        """Record which snapshots will be deleted; from then on none of them can be newly read, pinned or shared.
 
         Args:
             manifests: of the stream, by id.
@@ -181,7 +181,7 @@ class Remover:
         try:
             return self._control.snapshot_slot(snapshot_id) is None
         except DataError:
-            return False  # a manifest that cannot be read is reported, and never taken for none
+            return False  # a manifest that cannot be read is reported, and never taken for a missing one
 
     def _close(self, made: SnapshotInProgress) -> bool:
         """Put a record in the place of the manifest; False where the manifest is there after all."""
@@ -193,7 +193,7 @@ class Remover:
                 self._control.cells.create(key, record)
             elif not isinstance(slot.value, AbandonedSnapshot):
                 return False
-            elif slot.value.take < made.take:  # else its writer has to begin anew anyway
+            elif slot.value.take < made.take:  # else its writer has to start again anyway
                 self._control.cells.replace(key, record, slot.version)
         except (ObjectExistsError, VersionConflictError, DataError):
             return False  # another process has just completed or abandoned it; or it is damaged since, and reported
@@ -390,7 +390,7 @@ class SnapshotLease:
         self._is_held = True
 
     def renew(self) -> None:
-        """Renew it where that is due; a failure is tried again at the next call."""
+        """Renew it if it is due; a failure is tried again at the next call."""
         if self._lease.is_due():
             with suppress(StreamStateError):
                 self.take()
@@ -402,13 +402,13 @@ class SnapshotLease:
         query_names: Collection[str],
         go_on: Callable[[], None] = lambda: None,
     ) -> SnapshotManifest:
-        """The snapshot with these of its queries beside the checkpoints, while the lease is held.
+        """The snapshot with these of its queries alongside the checkpoints, while the lease is held.
 
-        Where it lies at another place its files are copied; ``go_on`` is called meanwhile.
+        Where it is at another place its files are copied; ``go_on`` is called while that runs.
 
         Raises:
             UnavailableError: the place does not answer.
-            SnapshotIncompleteError, SnapshotCorruptError: the snapshot is not whole.
+            SnapshotIncompleteError, SnapshotCorruptError: the snapshot is incomplete.
         """
         if not manifest.data_uri:
             return manifest
@@ -424,7 +424,7 @@ class SnapshotLease:
         """One query of the snapshot as a folder that Spark can read, while the lease is held.
 
         Raises:
-            ObjectMissingError, DataError: the snapshot is not whole.
+            ObjectMissingError, DataError: the snapshot is incomplete.
             UnavailableError: its files must be gathered, which needs a lease, and none can be taken now.
         """
         self._gather(checkpoints, is_needed=not one_folder(manifest, query_name))
@@ -442,7 +442,7 @@ class SnapshotLease:
         self._gathered = checkpoints
 
     def release(self) -> None:
-        """Give it back, or let it expire where that fails."""
+        """Give it back, or let it expire if that fails."""
         with suppress(StreamStateError):
             if self._gathered is not None:
                 folder = f"{layout.gathered_folders(self._control.stream_id)}/{self.lease_id}"
@@ -461,7 +461,7 @@ def leased(
     *,
     is_kept_anyhow: bool = False,
 ) -> Iterator[SnapshotLease]:
-    """Read a snapshot within the block: nothing of it is removed meanwhile, and its age counts from now on.
+    """Read a snapshot within the block: nothing of it is removed in the meantime, and its age counts from now on.
 
     Args:
         reader: the name that a prune reports where it leaves the snapshot.

@@ -53,7 +53,7 @@ def no_snapshots(deployment_id: str) -> InvalidRequestError:
 
 
 def known_places(control: StreamControl) -> list[str]:
-    """The URIs of all other places where data of a stream's snapshots may lie.
+    """The URIs of all other places where data of a stream's snapshots may be.
 
     They are in manifests, in the retention register, and in the specs of deployments: a release that knows no places
     may have written the register since.
@@ -165,7 +165,7 @@ class SnapshotPlaces:
 
         Raises:
             UnavailableError: it does not answer, or what answers is not the place.
-            ConflictError: it is that of another home.
+            ConflictError: it is that of a different home.
         """
         store = self.need(control.stream_id, uri)
         record = self._record(store, control.stream_id) if uri else None
@@ -209,7 +209,7 @@ def _note(control: StreamControl, uri: str, record: SnapshotPlace) -> SnapshotPl
 
 
 def _refuse_lost(control: StreamControl, uri: str) -> None:
-    """Refuse a place without its record that has snapshots: made anew where its disk is not mounted, it would be two.
+    """Refuse a place that has snapshots and no record: recreated where its disk is not mounted, it would be two.
 
     Raises:
         UnavailableError: it has.
@@ -275,18 +275,18 @@ def put_in_place(
     uri: str,
     go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
-    """Copy the linked files of a snapshot from beside the checkpoints to its place; the manifest with that place.
+    """Copy the linked files of a snapshot from the checkpoints' store to its place; the manifest with that place.
 
     Each file is verified as it arrives. Files shared with an older snapshot are there already.
 
     Args:
         staged: the manifest, not yet written anywhere.
         uri: of the place.
-        go_on: called again and again; raises to give up.
+        go_on: called again and again; raises to abort.
 
     Raises:
         UnavailableError: the place does not answer.
-        ConflictError: it is that of another home.
+        ConflictError: it is that of a different home.
         SnapshotIncompleteError, SnapshotCorruptError: a link is not there, or not as captured.
     """
     store = places.need_own(control, uri)
@@ -335,7 +335,7 @@ def land(
     lease_id: str,
     go_on: Callable[[], None] = lambda: None,
 ) -> SnapshotManifest:
-    """The manifest of a snapshot beside the checkpoints: itself, or one of copies that are removed with the lease.
+    """The manifest of a snapshot alongside the checkpoints: itself, or one of copies that are removed with the lease.
 
     Args:
         query_names: the queries to copy.
@@ -435,11 +435,11 @@ def _silent(
 def requested_snapshot(
     control: StreamControl, request_id: str, deployment_id: str, events: Sequence[Event | None]
 ) -> SnapshotManifest | None:
-    """The complete snapshot of a request; None while there is none.
+    """The complete snapshot of a request; None while it is not complete.
 
     Its manifest counts (Law 3): a driver that died right after it sent no event. In this deployment the commands that
-    were begun name the candidates. In the deployments between the first that was asked and this one, every snapshot is
-    a candidate that a command asked for.
+    were started name the candidates. In the deployments between the first that was asked and this one, every snapshot
+    is a candidate that a command asked for.
 
     Args:
         deployment_id: the deployment that is asked now.

@@ -45,7 +45,7 @@ class Mirrored:
 
 
 def is_mirrored(control: StreamControl, mirror: Store, snapshot_id: str) -> bool:
-    """Whether a snapshot is whole at a mirror; a manifest that cannot be read counts, and is never overwritten."""
+    """Whether a snapshot is complete at a mirror; a manifest that cannot be read counts, and is never overwritten."""
     try:
         slot = StreamControl(mirror, control.stream_id, control.clock).snapshot_slot(snapshot_id)
     except DataError:
@@ -67,18 +67,18 @@ def mirror_snapshot(
     """Copy a complete snapshot to a mirror, under a lease; calling it again continues (Law 2).
 
     Args:
-        checkpoints: where its data lie (``SnapshotPlaces.of``).
+        checkpoints: where its data are (``SnapshotPlaces.of``).
         batch_bytes, timeout_seconds, on_progress, go_on: as in ``copy``, by the clock of ``control``.
 
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id (any more); the mirror has no manifest.
         SnapshotIncompleteError, SnapshotCorruptError: it is not what was captured; the mirror has no manifest.
-        ConflictError: the partial copy was closed meanwhile, or the mirror has another stream of this name.
+        ConflictError: the partial copy was closed in the meantime, or the mirror has another stream of this name.
         UnavailableError, OutcomeUnknownError: home or mirror does not answer; the same call may be repeated.
     """
     refuse_another(control, mirror, control.spec(control.need_manifest(snapshot_id).deployment_id))
     if is_mirrored(control, mirror, snapshot_id):
-        carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))  # it may have come later
+        carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))  # it may have arrived later
         return Mirrored(snapshot_id, 0, 0)
     with leased(control, snapshot_id, f"the copy to {mirror.uri}") as lease:
 
@@ -111,7 +111,7 @@ def mirror_snapshot(
 
 
 def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_version: str | None) -> None:
-    """Put the manifest there, unless the snapshot was removed or the copy was closed meanwhile."""
+    """Put the manifest there, unless the snapshot was removed or the copy was closed in the meantime."""
     key = layout.manifest_key(control.stream_id, snapshot_id)
     control.need_manifest(snapshot_id)
     stored = bounded_get(control.home, key, SnapshotSlot.most_bytes)
@@ -189,7 +189,7 @@ def carry(source: Store, target: Store, key: str) -> None:
         return  # it is gone; or another process has just done the same
 
 
-# A mirror is not the stream's home or place of snapshots, not of another stream, and not ahead of the home.
+# A mirror is not the stream's home or place of snapshots, not of a different stream, and not ahead of the home.
 
 
 def refuse_place(control: StreamControl, mirror: Store) -> None:
@@ -262,15 +262,15 @@ def refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) 
 
 
 def refuse_left_behind(control: StreamControl, mirror: Store) -> None:
-    """Refuse a mirror whose stream went on elsewhere, in a home that was restored from it: copies from there would be
+    """Refuse a mirror whose stream continued elsewhere, in a home that was restored from it: copies from there would be
     deleted as partial, with files that later copies share.
 
     A home that was itself restored from before its newest deployment knows that deployment by its fencing token.
 
     Raises:
-        ConflictError: it went on elsewhere.
+        ConflictError: it continued elsewhere.
         InvalidRequestError: as ``refuse_place``.
-        StreamNotFoundError: the stream was deleted meanwhile.
+        StreamNotFoundError: the stream was deleted in the meantime.
     """
     there = StreamControl(mirror, control.stream_id, control.clock).deployment_ids()
     register, known = control.need_register().value, set(control.deployment_ids())  # last, after any new deploy
@@ -327,7 +327,7 @@ def delete_partial_copies(control: StreamControl, mirror: Store, by: str, *, of_
 
 
 def close_copies(control: StreamControl, mirror: Store, by: str, snapshot_ids: Collection[str]) -> list[str]:
-    """Make whole copies partial, so that no stream starts from them and ``delete_partial_copies`` deletes their files.
+    """Make complete copies partial: no stream starts from them, and ``delete_partial_copies`` deletes their files.
 
     Args:
         control: the stream in its home.
@@ -390,7 +390,7 @@ class _PartialCopies:
             _needed(control)
 
     def close_whole(self, snapshot_id: str) -> bool:
-        """Put a record in the place of the manifest of a whole copy; False where the home has the snapshot."""
+        """Put a record in the place of the manifest of a complete copy; False where the home has the snapshot."""
         slot = self._there.snapshot_slot(snapshot_id)
         if slot is None or not isinstance(slot.value, SnapshotManifest):
             return False

@@ -167,7 +167,7 @@ def difference_of(one: Iterable[StateTable], other: Iterable[StateTable]) -> str
 
 Verb = Literal["state", "diff"]
 ABOUT = "_about.json"
-"""Describes exported tables. It is written before them, and says ``complete`` after them."""
+"""Describes exported tables. It is written before them, and has ``complete`` after them."""
 RESULT = "result.json"
 PROGRESS = "progress.txt"
 
@@ -180,8 +180,8 @@ class StatePlace:
         checkpoint_uri: as Spark writes it.
         batch_id: the batch that left the state.
         state_format: Spark's state checkpoint format, 1 or 2.
-        feed_from: the first batch of the change feed that can be read here; None for none.
-        feed_gap: the reason for none.
+        feed_from: the first batch of the change feed that can be read here; None without one.
+        feed_gap: why there is no such batch.
     """
 
     checkpoint_uri: str
@@ -217,9 +217,9 @@ class StateOrder:
         folder: of this machine, for result and progress.
         deadline_seconds: the driver ends itself after this time (Law 6).
         limit: the most rows to show of each table.
-        before: the older state of ``diff``, and of an export of changes; empty for none.
+        before: the older state of ``diff``, and of an export of changes; empty otherwise.
         key: the rows to show, by columns of the state's keys and their values; None for no rows.
-        export: the tables to write, or with ``before`` their changes; None for none.
+        export: the tables to write, or with ``before`` their changes; None if not set.
     """
 
     verb: Verb
@@ -292,7 +292,7 @@ class Skew(View):
         most: rows of the fullest partition.
         median: of all partitions.
         fullest: the first partition with ``most`` rows.
-        ratio: ``most`` by ``median``; None where that is 0.
+        ratio: ``most`` by ``median``; None if that is 0.
     """
 
     most: int

@@ -49,10 +49,11 @@ class Problem(View):
     """One thing that is wrong.
 
     Attributes:
-        kind: ``altered``: other bytes than were captured; ``outrun``: the driver went on after the snapshot at its end.
+        kind: ``altered``: other bytes than were captured; ``outrun``: the driver continued after the snapshot at its
+            end.
         query: the query's name; "" for the snapshot as a whole.
         path: of the file, relative to the query's folder.
-        detail: in words.
+        detail: what is wrong, as text.
     """
 
     kind: ProblemKind
@@ -72,7 +73,7 @@ class Examined:
 def verify(
     control: StreamControl, checkpoints: Store, snapshot_id: str, *, before_each: Callable[[], None] = lambda: None
 ) -> list[Problem]:
-    """The problems of ``examine``; none where the snapshot is whole."""
+    """The problems of ``examine``; none where the snapshot is complete."""
     return examine(control, checkpoints, snapshot_id, before_each=before_each).problems
 
 
@@ -81,12 +82,12 @@ def examine(
 ) -> Examined:
     """Read every byte of the snapshot, once.
 
-    Each file is compared with its size and, once the snapshot is sealed, its sha256; before that, and where that
-    differs, with Spark's own checksums and the server's checksum of when it was copied.
+    Each file is compared with its size and, once the snapshot is sealed, its sha256; before that, and if that differs,
+    with Spark's own checksums and the server's checksum of when it was copied.
 
     Args:
         checkpoints: the store of the data.
-        before_each: called again and again while files are read; may raise to give up.
+        before_each: called again and again while files are read; may raise to abort.
 
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id.
@@ -124,7 +125,7 @@ def _examine_entry(
     try:
         found = reading.read(entry, for_checksums=not wanted, go_on=go_on)
         if found is not None and wanted and found.sha256 != wanted:
-            found = reading.read(entry, go_on=go_on) or found  # Spark's checksums say where it differs
+            found = reading.read(entry, go_on=go_on) or found  # Spark's checksums show where it differs
     except StreamStateError as error:
         return Problem("unreadable", query_name, entry.path, str(error)), ""
     if found is None:
@@ -156,7 +157,7 @@ def check_before_start(
     """Check a snapshot before a deployment starts from it: every file there, of its size, and read as far as is cheap.
 
     A server that keeps checksums is asked for them, several at a time, and its files are not read. Other files are read
-    from the smallest on, until ``read_bytes``: each is compared with the sealed sha256 where there is one, else with
+    from the smallest on, until ``read_bytes``: each is compared with the sealed sha256 if there is one, else with
     Spark's checksums. Spark compares the others with its checksums when it loads them.
 
     Returns:
@@ -217,7 +218,7 @@ def _check_entry(
 
 @dataclass(frozen=True)
 class VerifiedFile:
-    """One file as read: its sha256, and its problem by size and checksums ("" for none)."""
+    """One file as read: its sha256, and its problem by size and checksums ("" without one)."""
 
     sha256: str
     complaint: str
@@ -252,7 +253,7 @@ class FileReading:
         Args:
             for_digest: whether to compute its sha256, which is "" otherwise.
             for_checksums: whether to compare it with Spark's checksums.
-            go_on: called after each piece of it; raises to give up.
+            go_on: called after each piece of it; raises to abort.
 
         Raises:
             UnavailableError, InvalidRequestError: it cannot be read.
@@ -341,7 +342,7 @@ def seal(
 
     Args:
         checkpoints: the store of the data.
-        before_each: called before each file, and again and again while it is read; may pause, or raise to give up.
+        before_each: called before each file, and again and again while it is read; may pause, or raise to abort.
 
     Raises:
         SnapshotNotFoundError: there is no complete snapshot of this id.

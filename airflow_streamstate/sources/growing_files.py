@@ -1,6 +1,6 @@
 """``growing_files``: the lines of files that grow, across rotation and truncation, each file of a pattern a part.
 
-A state says which file, how far, and a digest of the bytes right before that place. So a file is found again under
+A state records which file, how far, and a digest of the bytes right before that place. So a file is found again under
 another name (rotation by renaming), as a copy (``copytruncate``), or not at all (truncation).
 """
 
@@ -28,14 +28,14 @@ _LOOK_BYTES = 64 << 10
 _BLOCK_BYTES = 1 << 20
 _MOST_LOOKS = 5
 _LOOK_AGAIN_SECONDS = 0.1
-"""Between two looks that must both find that something is lost."""
+"""Between two polls that must both find that something is lost."""
 Answer = TypeVar("Answer")
 BEGINNINGS = ("beginning", "oldest", "end")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a part stands.
+    """The position of a part.
 
     Attributes:
         turn: how many files of the part were left behind.
@@ -62,7 +62,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _GrowingFile:
-    """A file as it was at a look.
+    """A file as it was at a poll.
 
     Attributes:
         is_done: its marker was there before its size was read, so that it has nothing behind that.
@@ -77,7 +77,7 @@ class _GrowingFile:
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
-        """This file, and not another one that has its name meanwhile.
+        """This file, and not another one that has taken its name since.
 
         Raises:
             _RacedError: it was renamed, removed or truncated since the look, or is while it is read.
@@ -117,7 +117,7 @@ class GrowingFiles(PartitionedSource):
 
     Options: ``path``: a pattern, or several with commas between; ``startAt``: ``beginning`` of each file (default),
     ``oldest`` of what rotation left, or ``end``; ``rotateSeconds``: a rotated file is left once it was not written for
-    so long (10); ``withFile``: ``true`` for a column ``file`` with the name of the part; ``doneSuffix``: a file is
+    this long (10); ``withFile``: ``true`` for a column ``file`` with the name of the part; ``doneSuffix``: a file is
     finished once there is one of its name with this suffix; ``vanished``: ``error`` (default) or ``finished``.
     """
 
@@ -147,7 +147,7 @@ class GrowingFiles(PartitionedSource):
         return "value string, file string" if self.with_file else self.schema
 
     def list_parts(self) -> list[str]:
-        """A file counts as there while rotation has left something of it: between two files there is none."""
+        """A file counts as there while rotation has left something of it: between two files it is missing."""
         found: set[str] = set()
         for pattern in self._patterns:
             _check_folders(pattern)
@@ -221,7 +221,7 @@ class GrowingFile(PlannedPart):
             return PlannedEnd(self._place.to_json(), end - place.at)
         if later and end == now.size and self._is_closed(now, later):
             if _names(self._files()) != _names(files):
-                raise _RacedError(self._path)  # a look while files are renamed may miss one, which would be passed over
+                raise _RacedError(self._path)  # a poll while files are renamed may miss one, which would be passed over
             return self._move_to(later[0], 0)
         return None
 
@@ -302,7 +302,7 @@ class GrowingFile(PlannedPart):
         return sorted(found, key=lambda file: (file.is_live, file.modified_seconds, file.path))
 
     def _look_again(self, files: Sequence[_GrowingFile], place: Place) -> None:
-        """Raise ``_RacedError`` where a second look does not find, too, that what was read is in no file."""
+        """Raise ``_RacedError`` where a second poll does not find, too, that what was read is in no file."""
         SYSTEM_CLOCK.sleep(_LOOK_AGAIN_SECONDS)
         again = self._files()
         if _names(again) != _names(files) or self._find(again, place) is not None:
@@ -349,14 +349,14 @@ class GrowingFile(PlannedPart):
         return PlannedEnd(self._place.to_json(), 0)
 
     def _is_closed(self, file: _GrowingFile, later: Sequence[_GrowingFile]) -> bool:
-        """Whether a file will not grow any more: there are newer ones, or it is said to be done."""
+        """Whether a file will not grow any more: there are newer ones, or it is marked as done."""
         if not later:
             return file.is_done
         age_seconds = SYSTEM_CLOCK.now().timestamp() - file.modified_seconds
         return age_seconds >= self._source.rotate_seconds
 
     def _end_in(self, opened: BinaryIO, file: _GrowingFile, at: int, limit: int | None, *, is_closed: bool) -> int:
-        """Behind the last whole line within the limit, else behind the first one; ``at`` where there is none."""
+        """Behind the last whole line within the limit, else behind the first one; ``at`` without one."""
         most = file.size if limit is None else min(file.size, at + limit)
         if is_closed and most == file.size:
             return file.size
@@ -367,7 +367,7 @@ class GrowingFile(PlannedPart):
 
 
 def _unraced(look: Callable[[], Answer]) -> Answer:
-    """The answer of a look during which no file was renamed or truncated."""
+    """The answer of a poll during which no file was renamed or truncated."""
     for _ in range(_MOST_LOOKS - 1):
         try:
             return look()
@@ -431,7 +431,7 @@ def _as_batch(block: bytes, name: str | None) -> Any:
 
 
 def _last_line_end(opened: Any, first: int, last: int) -> int:
-    """Behind the last newline between two bytes; ``first`` where there is none."""
+    """Behind the last newline between two bytes; ``first`` without one."""
     end = last
     while end > first:
         begin = max(first, end - _LOOK_BYTES)
@@ -444,7 +444,7 @@ def _last_line_end(opened: Any, first: int, last: int) -> int:
 
 
 def _first_line_end(opened: Any, first: int, last: int) -> int | None:
-    """Behind the first newline between two bytes; None where there is none."""
+    """Behind the first newline between two bytes; None without one."""
     opened.seek(first)
     at = first
     while at < last:

@@ -25,8 +25,8 @@ class PlannedEnd:
 
     Attributes:
         state: of the part there.
-        units: how much lies before it, in the source's unit.
-        first_at, last_at: the least and the greatest event time that lies before it; None where unknown.
+        units: how much is before it, in the source's unit.
+        first_at, last_at: the least and the greatest event time that is before it; None where unknown.
     """
 
     state: Json
@@ -60,7 +60,7 @@ class Part(ABC):
 
     @abstractmethod
     def poll(self, limit: int) -> Iterable[Row]:
-        """The next rows, at most ``limit``; fewer where there are no more at the moment. Does not wait for rows."""
+        """The next rows, at most ``limit``; fewer if there are no more at the moment. Does not wait for rows."""
 
     @abstractmethod
     def snapshot(self) -> Json:
@@ -79,12 +79,12 @@ class Part(ABC):
         return None
 
     def lost(self) -> Lost | None:
-        """Whether what follows its state can be read; None where it can, or where that is unknown."""
+        """Whether what follows its state can be read; None where it can, or if that is unknown."""
         return None
 
 
 class PlannedPart(Part):
-    """A part that can say where a read will end, without reading. Its rows are read on executors.
+    """A part that can report where a read will end, without reading. Its rows are read on executors.
 
     The rows between two states must stay the same: a batch that was planned is read again after a failure.
     """
@@ -92,7 +92,7 @@ class PlannedPart(Part):
     @abstractmethod
     def plan_end(self, limit: int | None) -> PlannedEnd | None:
         """Move on by about ``limit`` (in the source's unit; None: as far as there is something), and by at least one
-        row; None where there is nothing. ``snapshot()`` is the end's state then.
+        row; None if there is nothing. ``snapshot()`` is the end's state then.
 
         An end with another state and 0 units moves on without rows: such a stretch is not read.
         """
@@ -114,13 +114,13 @@ class PartitionedSource(ABC):
     Attributes:
         name: its format in ``readStream.format``; by default the name of the class in lower case.
         schema: of its rows, as DDL.
-        event_time: the column with each row's event time; "" for none. Needed for ``aheadSeconds``.
+        event_time: the column with each row's event time; "" if not set. Needed for ``aheadSeconds``.
         unit: in which ``maxPerTrigger``, ``behind`` and ``PlannedEnd`` count.
         version: to be raised where the same state now gives other rows: rows read ahead by another version are not
             used, except those of a batch that is planned already.
         vanished: what a part means that has not been listed for ``failAfterSeconds`` and was not finished: an error, or
-            that it is finished. It keeps its state, and goes on from it if it is listed again.
-        identifying: the options that say what is read, for ``identity``.
+            that it is finished. It keeps its state, and continues from it if it is listed again.
+        identifying: the options that define what is read, for ``identity``.
     """
 
     name: ClassVar[str] = ""
@@ -138,7 +138,7 @@ class PartitionedSource(ABC):
     def list_parts(self) -> Iterable[str]:
         """The names of all parts there are now, each once; in the driver only.
 
-        A name stays; new parts may come. A part that has been read before goes on from its state, whatever is listed;
+        A name stays; new parts may come. A part that has been read before continues from its state, whatever is listed;
         only one that was finished and has not been listed for ``failAfterSeconds`` is forgotten. What cannot be listed
         is raised, never left out.
         """
@@ -146,7 +146,7 @@ class PartitionedSource(ABC):
     @abstractmethod
     def build_part(self, part: str, state: Json) -> Part:
         """The part of this name from a state of ``snapshot()`` on; None where it is read for the first time: the source
-        says where that begins.
+        decides where it starts.
         """
 
     def row_schema(self) -> str:
@@ -154,7 +154,7 @@ class PartitionedSource(ABC):
         return self.schema
 
     def identity(self) -> str:
-        """What is read, in words that stay equal while states mean the same; never a credential or an address."""
+        """What is read, as text that stays equal while states mean the same; never a credential or an address."""
         return " ".join(
             f"{name}={self.options[name.lower()]}" for name in self.identifying if name.lower() in self.options
         )
@@ -187,13 +187,13 @@ class SourceSettings:
     """How a partitioned source is read.
 
     Attributes:
-        spool: the folder for rows that are read ahead: a URI of a store; "" for none.
+        spool: the folder for rows that are read ahead: a URI of a store; "" if not set.
         max_per_trigger: how much a batch takes, in the source's unit; None for the default.
         list_seconds: how often parts are listed.
         poll_seconds: how long a part rests that had nothing.
         fail_after_seconds: how long a source may fail before its query does.
         ahead_seconds: how far the event time of a part may be ahead of the slowest open one; None: parts do not wait.
-        idle_seconds: an open part without news for so long is not waited for.
+        idle_seconds: an open part without news for this long is not waited for.
         keep_spool_seconds: how long rows that were given stay in the spool.
         tasks: how many tasks read; None: as many as Spark has cores.
     """
@@ -264,7 +264,7 @@ class _Trouble:
     """A source or a part that failed; it is asked again after a pause.
 
     Attributes:
-        doing: what failed: only when that works again the trouble is over.
+        doing: what failed: only when that works again the trouble has ended.
     """
 
     doing: str
@@ -278,7 +278,7 @@ class Patience:
 
     Args:
         source: its format.
-        say: tells people one line.
+        say: prints one line for the user.
     """
 
     def __init__(self, source: str, clock: Clock, fail_after_seconds: float, say: Callable[[str], None]) -> None:
@@ -385,5 +385,5 @@ def remember(source: type[PartitionedSource]) -> None:
 
 
 def registered(format_name: str) -> type[PartitionedSource] | None:
-    """The source that this process registered under a format; None for none."""
+    """The source that this process registered under a format; None without one."""
     return _registered.get(format_name.lower())

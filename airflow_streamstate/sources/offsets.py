@@ -29,13 +29,13 @@ class PartOffset:
     Attributes:
         state: of the part; of the beginning of the chunk where ``taken`` is not 0.
         chunks: how many chunks of rows read ahead were given whole.
-        taken: how many rows were given of the chunk that begins at ``state``.
+        taken: how many rows were given of the chunk that starts at ``state``.
         digest: of that chunk; "" where ``taken`` is 0.
-        units: how much was given since the part began.
-        newest_ms: the greatest event time that was given; None for none.
+        units: how much was given since the part started.
+        newest_ms: the greatest event time that was given; None without one.
         is_finished: nothing will follow.
         moves: how often a planned part moved on without rows.
-        away_ms: since when the source does not list it; None where it does. It keeps its state, and goes on from it
+        away_ms: since when the source does not list it; None where it does. It keeps its state, and continues from it
             once it is listed again.
         version, schema: by which that chunk was read; 0 and "" where ``taken`` is 0.
     """
@@ -63,7 +63,7 @@ class SourceOffset:
         unit: of the counts.
         parts: by name.
         is_finished: every part is, and was listed again since.
-        first_chunk: with which number of chunks a part begins that is not among ``parts``: greater than any number that
+        first_chunk: with which number of chunks a part starts that is not among ``parts``: greater than any number that
             a forgotten part had, so that a part of the same name is not given its rows.
         schema: a digest of the schema by which it was planned; "" in old offsets.
     """
@@ -82,7 +82,7 @@ class SourceOffset:
         return PartOffset(chunks=self.first_chunk)
 
     def without(self, names: Collection[str]) -> SourceOffset:
-        """Without these parts: they begin anew, if they are listed again."""
+        """Without these parts: they start again, if they are listed again."""
         gone = [part.chunks + 1 for name, part in self.parts.items() if name in names]
         parts = {name: part for name, part in self.parts.items() if name not in names}
         return replace(self, parts=parts, first_chunk=max([self.first_chunk, *gone]))
@@ -149,7 +149,7 @@ def compare(first: SourceOffset, second: SourceOffset) -> Order:
 
 
 def _covered(offset: SourceOffset) -> SourceOffset:
-    """Without what does not say how far it was read."""
+    """Without what does not show how far it was read."""
     parts = {name: replace(part, away_ms=None, version=0, schema="") for name, part in offset.parts.items()}
     return replace(offset, version=0, schema="", parts=parts)
 
@@ -183,7 +183,7 @@ def _part_to_json(part: PartOffset) -> dict[str, Json]:
 
 
 def _part_from_json(raw: Mapping[str, Json], version: int) -> PartOffset:
-    """``version``: of the offset, which old parts did not say."""
+    """``version``: of the offset, which old parts did not record."""
     newest, away = raw.get("newest"), raw.get("away")
     return PartOffset(
         raw["state"],
@@ -233,7 +233,7 @@ class RowFormat:
 
     Args:
         schema: Spark's schema of the rows.
-        event_time: the column with the event time; "" for none.
+        event_time: the column with the event time; "" if not set.
 
     Raises:
         SourceError: there is no such column.
@@ -278,7 +278,7 @@ class RowFormat:
 
         Raises:
             DataError: it is damaged.
-            SourceError: it is of another schema.
+            SourceError: it is of a different schema.
         """
         import pyarrow as pa
 

@@ -49,7 +49,7 @@ class Slice:
 
     Attributes:
         start, end: the states between which a planned part is read.
-        units: how much lies between them.
+        units: how much is between them.
         pieces: for rows that were read ahead: chunks, and the first row and the one behind the last of each.
     """
 
@@ -107,8 +107,8 @@ class Planner:
 
     Args:
         rows: makes chunks of rows.
-        spool: None for none: a source then may have planned parts only.
-        say: tells people one line.
+        spool: None for no spool: a source then may have planned parts only.
+        say: prints one line for the user.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Planner:
     # what Spark asks
 
     def initial(self) -> SourceOffset:
-        """Before anything was read; a lineage of its own."""
+        """Before anything was read; with a new lineage."""
         return self._by_this_source(SourceOffset(self._clock.new_uuid()))
 
     def _by_this_source(self, offset: SourceOffset) -> SourceOffset:
@@ -152,7 +152,7 @@ class Planner:
         self._bounded = {}
 
     def next(self, start: SourceOffset, limit: int | None) -> SourceOffset:
-        """The end of the batch that begins at an offset; the same offset where there is nothing to do.
+        """The end of the batch that starts at an offset; the same offset if there is nothing to do.
 
         Raises:
             SourceError: the source broke a promise, or failed for too long.
@@ -181,7 +181,7 @@ class Planner:
         return end
 
     def slices(self, start: SourceOffset, end: SourceOffset) -> list[Slice]:
-        """What lies between two offsets.
+        """What is between two offsets.
 
         Raises:
             SourceError: rows that were read ahead are gone, and the source gives others now.
@@ -224,7 +224,7 @@ class Planner:
     # listing
 
     def _list(self, known: Mapping[str, PartOffset]) -> tuple[str, ...] | None:
-        """The parts there are; None where the source does not tell for the moment."""
+        """The parts there are; None where the source does not report them at the moment."""
         now_seconds = self._clock.monotonic_seconds()
         if self._listed is not None and now_seconds - self._listed_seconds < self._settings.list_seconds:
             return self._listed
@@ -269,7 +269,7 @@ class Planner:
         return int(self._clock.now().timestamp() * 1_000) if since is None else since
 
     def _is_away(self, part: PartOffset) -> bool:
-        """Whether a part is not listed, and not for so long that it counts as vanished."""
+        """Whether a part is not listed, but not for long enough to count as vanished."""
         return part.away_ms is not None and not self._is_vanished(part)
 
     def _is_vanished(self, part: PartOffset) -> bool:
@@ -287,7 +287,7 @@ class Planner:
     def _taken_up(self, start: SourceOffset, listed: tuple[str, ...]) -> SourceOffset:
         """With the parts of the next offset: restored state beats the listing.
 
-        A part that vanished keeps its state, and goes on from it if it is listed again; a finished one is forgotten.
+        A part that vanished keeps its state, and continues from it if it is listed again; a finished one is forgotten.
         """
         parts = {name: replace(start.parts.get(name, start.new_part), away_ms=None) for name in listed}
         vanished = []
@@ -308,7 +308,7 @@ class Planner:
         return replace(start, parts=parts).without({*vanished} - {*kept})
 
     def _behind(self, name: str, offset: PartOffset) -> float:
-        """How much there is to read now; infinite where the part cannot tell."""
+        """How much there is to read now; infinite where the part does not know."""
         if offset.is_finished:
             return 0
         opened = self._tolerant(name, "build_part()", lambda: self._opened(name, offset.state))
@@ -366,7 +366,7 @@ class Planner:
             self._look_ahead(lineage, batch, name, int(max(1, min(CHUNK_ROWS, share, most))), opened)
 
     def _look_planned(self, batch: _Batch, name: str, most: float, opened: _Open) -> None:
-        batch.spent.add(name)  # one stretch of a batch, so that its two states say what it is
+        batch.spent.add(name)  # one stretch of a batch, so that its two states define what it is
         limit = None if most == math.inf else int(most)
         end = self._tolerant(name, "plan_end()", lambda: opened.part.plan_end(limit))  # type: ignore[attr-defined]
         if end is None or (not end.units and _text(end.state, name) == opened.state):
@@ -398,14 +398,14 @@ class Planner:
         opened.rests_until_seconds = self._clock.monotonic_seconds() + self._settings.poll_seconds
 
     def _take(self, batch: _Batch, name: str, most: float, bound_ms: float) -> int:
-        """Take up to so many of a part's rows; how many were taken."""
+        """Take up to this many of a part's rows; how many were taken."""
         offset, chunk = batch.parts[name], batch.heads[name]
         count = int(min(most, chunk.count - offset.taken))
         if chunk.times_ms and bound_ms < math.inf:
             most = count
             count = _rows_before(chunk.times_ms, offset.taken, offset.taken + most, bound_ms)
             if self._is_slowest(batch, name, bound_ms):
-                # The row by which it is the slowest may come behind later ones: no part could go on before it.
+                # The row by which it is the slowest may come after later ones: no part could continue before it.
                 count = max(count, min(most, _least_at(chunk.times_ms, offset.taken) + 1 - offset.taken))
         if count == 0:
             return 0
@@ -635,7 +635,7 @@ class Planner:
         return self._stands_ms(batch, name) + self._ahead_ms() <= bound_ms
 
     def _stands_ms(self, batch: _Batch, name: str) -> float:
-        """Where an open part stands: its next row, or else the newest that it gave; infinite where it is idle."""
+        """The position of an open part: its next row, or else the newest that it gave; infinite where it is idle."""
         offset = batch.parts[name]
         if offset.is_finished:
             return math.inf
@@ -680,7 +680,7 @@ def schema_of(source: PartitionedSource, settings: SourceSettings, clock: Clock,
 
 
 def is_planned(part: Part) -> bool:
-    """Whether a part can say where a read will end."""
+    """Whether a part can report where a read will end."""
     return callable(getattr(part, "plan_end", None))
 
 

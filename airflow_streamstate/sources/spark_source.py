@@ -41,7 +41,7 @@ _guard = threading.Lock()
 
 @dataclass(frozen=True)
 class Cores:
-    """Where the number of cores is told.
+    """Where the number of cores is published.
 
     Attributes:
         at_first: when this was made.
@@ -58,7 +58,7 @@ class Cores:
 
 
 def watch_cores(context: Any) -> Cores:
-    """Tell the cores of this Spark from now on; once for each ``SparkContext``."""
+    """Publish the cores of this Spark from now on; once for each ``SparkContext``."""
     with _guard:
         known = _watched.get(context.applicationId)
         if known is None:
@@ -202,7 +202,7 @@ class _Work:
         return to_json(self.planner.next(from_json(start), limit))
 
     def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> list[ReadTask]:
-        """What lies between two offsets, in tasks."""
+        """What is between two offsets, in tasks."""
         slices = self.planner.slices(from_json(start), from_json(end))
         if not slices:
             return []
@@ -215,7 +215,7 @@ class _Work:
         return [ReadTask(found[number]) for number in sorted(found)]
 
     def _tell(self, placed: dict[str, int], tasks: int) -> None:
-        """Say which parts moved, where the number of tasks or the parts changed."""
+        """Report which parts moved, if the number of tasks or the parts changed."""
         before, self._placed = self._placed, placed
         if self._tasks == tasks and before.keys() == placed.keys():
             return

@@ -33,7 +33,7 @@ _SPARK_TYPES: tuple[tuple[str, str], ...] = (
     ("Uuid", "string"),
     ("String", "string"),
 )
-"""Classes of SQLAlchemy's types, the first that fits counts; decimals and times are told apart below."""
+"""Classes of SQLAlchemy's types, the first that fits counts; decimals and times are distinguished below."""
 
 
 class TableRows(PartitionedSource):
@@ -42,10 +42,9 @@ class TableRows(PartitionedSource):
     Options: ``url``: SQLAlchemy's, or ``urlEnv``: the environment variable of the driver that holds it; ``table``: one
     or several with commas between, ``schema.table`` or ``table``; ``column``: it grows with each row; ``key``: with it,
     unique (default: the primary key); ``partBy``: a column each of whose values is a part; ``settleSeconds``: a row is
-    read once a row at or behind it has been visible for so long, which leaves time for transactions that commit late
-    (5); ``until``: a part is finished once a row that has come so far
-    is read: rows with that very value that come later are not; ``nulls``: ``error`` (default) or ``skip``;
-    ``eventTime``: the column with the event time.
+    read once a row at or behind it has been visible for this long, which leaves time for transactions that commit late
+    (5); ``until``: a part is finished once a row that has reached it is read: rows with that very value that come later
+    are not; ``nulls``: ``error`` (default) or ``skip``; ``eventTime``: the column with the event time.
     """
 
     name: ClassVar[str] = "table_rows"
@@ -111,7 +110,7 @@ class TableRows(PartitionedSource):
     # the database
 
     def connected(self) -> Any:
-        """A connection, as a context; none is kept between two looks."""
+        """A connection, as a context; none is kept between two polls."""
         return self._made_engine().connect()
 
     def table(self, name: str) -> Any:
@@ -162,7 +161,7 @@ class TableRows(PartitionedSource):
         return url
 
     def _order(self, name: str) -> list[Any]:
-        """The growing column, and the key that tells rows with one value of it apart."""
+        """The growing column, and the key that distinguishes rows with one value of it."""
         keys = self.keys or [column.name for column in self.table(name).primary_key]
         if not keys:
             raise SourceError(
@@ -247,7 +246,7 @@ class TablePart(Part):
             return int(connection.execute(sa.select(sa.func.count()).select_from(limited)).scalar_one())
 
     def lost(self) -> Lost | None:
-        """A table that ends before what was read was emptied, or made anew."""
+        """A table that ends before what was read was emptied, or recreated."""
         if self._state is None:
             return None
         with self._source.connected() as connection:
@@ -278,7 +277,7 @@ class TablePart(Part):
         return None if found is None else list(found)
 
     def _settled(self, connection: Any) -> list[Any] | None:
-        """The newest row that has been visible for ``settleSeconds``; None for none yet."""
+        """The newest row that has been visible for ``settleSeconds``; None if there is no such row yet."""
         clock, settle = self._source.clock, self._source.settle_seconds
         if self._source.is_bounded:
             if self._look(connection) is None:
@@ -300,7 +299,7 @@ class TablePart(Part):
         return row if now_seconds - since >= settle else None
 
     def _look(self, connection: Any) -> list[Any] | None:
-        """The newest row when a query that ends with what there is first looked; None for none."""
+        """The newest row when a query that ends with what there is first ran; None without rows."""
         if not self._seen:
             newest = self._newest(connection)
             if newest is None:

@@ -20,7 +20,7 @@ def check_partitioned_source(
     *,
     columns: Sequence[int] | None = None,
 ) -> None:
-    """Check what ``PartitionedSource`` and ``Part`` promise, over input that stays as it is meanwhile.
+    """Check what ``PartitionedSource`` and ``Part`` promise, over input that does not change while it runs.
 
     Args:
         make: the class, or what makes a source of options, names in lower case.

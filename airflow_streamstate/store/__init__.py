@@ -1,1 +1,1 @@
-"""Bytes under keys, with conditions. ``interface`` says what every backend promises."""
+"""Bytes under keys, with conditions. ``base`` states what every backend promises."""

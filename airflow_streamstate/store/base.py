@@ -20,7 +20,7 @@ class StoredObject:
     """One object as read; ``version`` is opaque, and equal versions of one key mean equal bytes.
 
     Attributes:
-        modified_at: as of ``ObjectInfo``, where the backend tells it with the bytes.
+        modified_at: as of ``ObjectInfo``, where the backend reports it with the bytes.
     """
 
     key: str
@@ -35,7 +35,7 @@ class ObjectInfo:
 
     Attributes:
         version: as in StoredObject, where the backend knows it without reading the bytes (S3 does); else "".
-        modified_at: when these bytes were written, by the backend's clock, where ``head`` can tell; a link keeps it.
+        modified_at: when these bytes were written, by the backend's clock, where ``head`` knows it; a link keeps it.
     """
 
     key: str
@@ -58,19 +58,19 @@ class Store(Protocol):
 
     @property
     def uri(self) -> str:
-        """Where this store lies, without credentials: a folder path, ``s3://bucket/prefix`` or ``memory://name``."""
+        """Where this store is, without credentials: a folder path, ``s3://bucket/prefix`` or ``memory://name``."""
 
     def get(self, key: str) -> StoredObject | None:
-        """The object, or None where there is none."""
+        """The object, or None if it does not exist."""
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Size without the bytes, or None where there is none."""
+        """Size without the bytes, or None if it does not exist."""
 
     def create(self, key: str, body: bytes) -> str:
         """Write only if nothing is there; whole or not at all; durable on return. Returns the new version.
 
-        A write whose reply was lost is read back, also beside other writers of equal bytes; an outcome that stays
-        unknown raises OutcomeUnknownError.
+        A write whose reply was lost is read back, also with other writers of equal bytes; an outcome that stays unknown
+        raises OutcomeUnknownError.
 
         Raises:
             ObjectExistsError: something is there already.
@@ -128,7 +128,7 @@ class ManyAtOnce(Protocol):
     def link_many(self, links: Sequence[Link]) -> list[str]:
         """``Store.link`` each, several at a time; returns the ``checksum_of`` each target.
 
-        Nothing goes on after the return. Where it raises, some are linked, and the same call may be repeated.
+        Nothing runs on after the return. Where it raises, some are linked, and the same call may be repeated.
 
         Raises:
             ObjectMissingError: a source is not there (any more).
@@ -139,7 +139,7 @@ class ManyAtOnce(Protocol):
         """``Store.delete`` each, without condition; absence is success. Repeatable like ``link_many``."""
 
     def checksum_of(self, key: str) -> str | None:
-        """The server's checksum of the bytes, which are not read; None where there is no object.
+        """The server's checksum of the bytes, which are not read; None if there is no object.
 
         ``crc32:``, ``crc32c:``, ``crc64nvme:``, ``sha1:``, ``sha256:`` or ``md5:`` and lower-case hex digits of the
         whole body: equal ones mean equal bytes. ``etag:`` where the server keeps none: equal ones of *one* key mean
@@ -167,7 +167,7 @@ class ReadsRanges(Protocol):
     """A store that reads parts of objects."""
 
     def read_range(self, key: str, start: int, size_bytes: int) -> bytes | None:
-        """So many bytes from ``start`` on, fewer where the object ends before; None where there is no object."""
+        """This many bytes from ``start`` on, fewer where the object ends before; None if there is no object."""
 
 
 class ReadsBounded(Protocol):
@@ -178,7 +178,7 @@ class ReadsBounded(Protocol):
 
 
 def bounded_get(store: Store, key: str, most_bytes: int) -> StoredObject | None:
-    """``Store.get`` of an object that others may have written, and that is small where it is what its key says.
+    """``Store.get`` of an object that others may have written, and that is small if it is what its key names.
 
     Raises:
         MalformedMessageError: it is larger; on a disk also where it is no regular file, or outside of the folder.
@@ -255,10 +255,10 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix, unchanged, if keys can begin with it; its last part may be empty or cut short. "" is every key.
+    """The prefix, unchanged, if keys can start with it; its last part may be empty or cut short. "" is every key.
 
     Raises:
-        InvalidRequestError: no key can begin like this.
+        InvalidRequestError: no key can start like this.
     """
     _check_text(prefix)
     folder, slash, _ = prefix.rpartition("/")
@@ -271,7 +271,7 @@ def check_folder(folder: str) -> str:
     """The folder, unchanged, if it is a key without its last part; "" is the root.
 
     Raises:
-        InvalidRequestError: no key can lie in it.
+        InvalidRequestError: no key can be in it.
     """
     return check_key(folder) if folder else folder
 
@@ -291,7 +291,7 @@ def is_plain(text: str) -> bool:
 
 
 def missing_source(key: str) -> ObjectMissingError:
-    """The error of ``Store.copy`` and ``Store.link`` where there is no source."""
+    """The error of ``Store.copy`` and ``Store.link`` if there is no source."""
     return ObjectMissingError("there is no object to copy or link", key=key)
 
 
@@ -309,18 +309,18 @@ def _bad_key(message: str, key: str) -> InvalidRequestError:
     )
 
 
-# How long a look at one stream may hold up the looks at others.
+# How long a poll of one stream may delay the polls of others.
 #
-# Whoever looks at many streams in turn gives each a short time: it waits little for a lock, and reads a part of a
-# long list, and the rest at its next look. A look that ends so decides nothing. All else waits with a deadline, and
-# reads all.
+# Whoever looks at many streams in turn gives each a short time: it waits little for a lock, and reads a part of a long
+# list, and the rest at its next poll. A poll that ends so decides nothing. All else waits with a deadline, and reads
+# all.
 
 T = TypeVar("T")
 
 SHORT_SECONDS = 0.5
-"""For all locks of one look together: a writer of ours holds one for some milliseconds."""
+"""For all locks of one poll together: a writer of ours holds one for some milliseconds."""
 MOST_EVENTS = 1_000
-"""That one look reads of a stream: on a far store half a minute."""
+"""That one poll reads of a stream: on a far store half a minute."""
 
 
 @mutable_dataclass
@@ -335,7 +335,7 @@ PATIENCE: ContextVar[StorePatience | None] = ContextVar("streamstate_patience", 
 
 @contextmanager
 def one_of_many() -> Iterator[None]:
-    """The block is a look at one stream of many: within it a kept lock, and a list too long for one look, is an
+    """The block is a poll of one stream of many: within it a kept lock, and a list too long for one poll, is an
     error."""
     token = PATIENCE.set(StorePatience(SHORT_SECONDS))
     try:
@@ -351,5 +351,5 @@ def as_one_of_many(call: Callable[..., T], *arguments: object) -> T:
 
 
 def most_events() -> int | None:
-    """How many events the look that goes on may read; None for all."""
+    """How many events the current poll may read; None for all."""
     return None if PATIENCE.get() is None else MOST_EVENTS

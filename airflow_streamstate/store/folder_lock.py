@@ -1,6 +1,6 @@
 """The lock of a folder on a disk: one holder among all threads and processes of all machines that see the folder.
 
-It is waited for with a deadline; by a look of many (``store.patience``) for a short time only.
+It is waited for with a deadline; by a poll of many (``store.patience``) for a short time only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def folder_lock(folder: Path, clock: Clock) -> Iterator[None]:
     """Hold the folder's lock.
 
     Raises:
-        UnavailableError: another process held it for LOCK_SECONDS, or as long as a look of many waits (Law 6).
+        UnavailableError: another process held it for LOCK_SECONDS, or as long as a poll of many waits (Law 6).
         InvalidRequestError: a symbolic link has the name of the lock file.
         FileNotFoundError: there is no such folder.
     """
@@ -69,7 +69,7 @@ def _locked_in_time(path: Path, clock: Clock) -> int:
 
 
 def _holder(path: Path) -> str:
-    """Which process of this machine has the lock, as far as the kernel says."""
+    """Which process of this machine has the lock, as far as the kernel reports."""
     with suppress(OSError, ValueError):
         inode = path.stat(follow_symlinks=False).st_ino
         for line in _KERNEL_LOCKS.read_text(encoding="ascii").splitlines():

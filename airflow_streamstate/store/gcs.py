@@ -95,7 +95,7 @@ class GCSClient(ObstoreClient):
         return str(answer.get("version") or "")
 
     def condition_of(self, version: str) -> Mapping[str, str]:
-        if not version.isdecimal():  # of another store
+        if not version.isdecimal():  # of a different store
             raise RequestFailure(ServerAnswer.PRECONDITION, 0, "NoGeneration", "the version is no generation")
         return {"version": version}
 
@@ -183,13 +183,13 @@ def _read(path: str) -> str:
 
 
 def _emulator() -> str:
-    """The emulator that Google's own clients would use; "" for none."""
+    """The emulator that Google's own clients would use; "" if not set."""
     said = os.environ.get(EMULATOR_VARIABLE, "").strip().rstrip("/")
     return said if not said or "://" in said else f"http://{said}"
 
 
 def _checksum_in(header: str) -> str:
-    """The checksum in ``crc32c=…,md5=…``: MD5 where there is one, since the standard library can compute it."""
+    """The checksum in ``crc32c=…,md5=…``: MD5 if there is one, since the standard library can compute it."""
     found = dict(part.strip().partition("=")[::2] for part in header.split(","))
     for name in ("md5", "crc32c"):
         if found.get(name):

@@ -1,6 +1,6 @@
 """A store in a folder of a local disk: keys are paths, versions are digests of the bytes.
 
-Nothing is written in place: bytes go to a temporary file beside their target, are synced, and get their name by one
+Nothing is written in place: bytes go to a temporary file alongside their target, are synced, and get their name by one
 ``link`` or ``rename``. The holder of a folder's lock removes its file, so that no folder of Spark's keeps one.
 
 The root may be a symbolic link; below it a link is neither a folder nor an object, and nothing is read, written, listed
@@ -276,7 +276,7 @@ class LocalStore:
             return (file.read(), status.st_mtime) if S_ISREG(status.st_mode) else None
 
     def _open(self, key: str) -> tuple[int, os.stat_result] | None:
-        """The file of a key, opened for reading by no link below the root; None where there is none, or a folder.
+        """The file of a key, opened for reading by no link below the root; None if it does not exist, or is a folder.
 
         Raises:
             MalformedMessageError: a link has its name, or that of a folder above it; or it is a socket.
@@ -389,7 +389,7 @@ class LocalStore:
         return self._sized(self.list_keys(prefix))
 
     def list_keys(self, prefix: str) -> list[str]:
-        """The keys of ``list_objects`` without a look at each file (``base.ListsKeys``)."""
+        """The keys of ``list_objects`` without a stat of each file (``base.ListsKeys``)."""
         folder, _, start_of_name = check_prefix(prefix).rpartition("/")
         found: list[str] = []
         with disk_errors("list", prefix, self.root):
@@ -531,7 +531,7 @@ class LocalStore:
                 temporary.rename(target)
 
     def can_name_once(self, key: str) -> bool:
-        """Whether ``create`` beside this key is exclusive also among programs that do not take the folder's lock.
+        """Whether ``create`` alongside this key is exclusive also among programs that do not take the folder's lock.
 
         Raises:
             UnavailableError, InvalidRequestError: nothing can be written there.

@@ -27,7 +27,7 @@ class MemoryStore:
         self._bodies: dict[str, bytes] = {}
         self._versions: dict[str, str] = {}
         self._sorted_keys: list[str] = []
-        self._folders: Counter[str] = Counter()  # how many objects lie anywhere below each folder
+        self._folders: Counter[str] = Counter()  # how many objects are anywhere below each folder
         self._lock = threading.RLock()
 
     @property

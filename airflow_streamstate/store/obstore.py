@@ -58,7 +58,7 @@ _TAKEN = ("BlobAlreadyExists", "ConditionNotMet", "UpdateConditionNotMet", "Targ
 _NO_PLACE = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound", "AccountNotFound")
 _BAD_CREDENTIALS = ("AuthenticationFailed", "InvalidAuthenticationInfo")
 _OVERTAKEN = ("InvalidBlockList",)
-"""Blocks of this put are gone: this put, or another one of the same object, was completed meanwhile."""
+"""Blocks of this put are gone: this put, or another one of the same object, was completed in the meantime."""
 _SLOW_DOWN = ("ServerBusy", "SlowDown", "TooManyRequests", "RateLimitExceeded")
 
 
@@ -128,7 +128,7 @@ def as_error(
         service: "GCS" or "Azure Blob".
         action: the request, in one word.
         place: the URI of the bucket or container.
-        key: the key in the store; "" where there is none.
+        key: the key in the store; "" without one.
         doubtful: whether a write of this call may have landed.
     """
     facts: dict[str, Any] = {"action": action, "place": place, "key": key}
@@ -308,7 +308,7 @@ class ObstoreClient(ServerClient):
 
     @abstractmethod
     def request_for(self, method: str, name: str, version: str | None) -> tuple[str, Mapping[str, str]]:
-        """Address and headers of a plain request, on condition of a version where there is one."""
+        """Address and headers of a plain request, on condition of a version if there is one."""
 
     @abstractmethod
     def make_ready(self) -> None:
@@ -327,7 +327,7 @@ class ObstoreClient(ServerClient):
 
         return self.answered(send)
 
-    def head(self, name: str, *, checksum: bool = False) -> FoundObject:  # noqa: ARG002 - these servers tell it anyway
+    def head(self, name: str, *, checksum: bool = False) -> FoundObject:  # noqa: ARG002 - these servers report it anyway
         return self.answered(lambda: self.look(name))
 
     def describe(self, name: str, *, checksum: bool = False) -> FoundObject:
@@ -390,7 +390,7 @@ class ObstoreClient(ServerClient):
 
     def copy(self, source: str, target: str, size_bytes: int | None) -> str:  # noqa: ARG002 - of any size at once
         self.answered(lambda: self.order_copy(source, target))
-        # Azure may go on after its answer.
+        # Azure may continue after its answer.
         until = self.clock.monotonic_seconds() + COPY_SECONDS
         while True:
             found = self.head(target)
@@ -404,7 +404,7 @@ class ObstoreClient(ServerClient):
         try:
             self._plain("DELETE", name, version)
         except RequestFailure as failure:
-            # Azure reports an absent blob as one of another version.
+            # Azure reports an absent blob as one of a different version.
             is_gone = failure.answer is ServerAnswer.PRECONDITION and self._looked_up(name) is None
             if failure.answer is not ServerAnswer.ABSENT and not is_gone:
                 raise
@@ -430,7 +430,7 @@ class ObstoreClient(ServerClient):
             return self.version_in(answer)
 
     def order_copy(self, source: str, target: str) -> None:
-        """Ask the server to copy; ``look`` at the target says when it has."""
+        """Ask the server to copy; ``look`` at the target reports when it has."""
         with self._asking():
             obstore.copy(self._store, source, target)
 

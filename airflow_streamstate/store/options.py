@@ -56,14 +56,14 @@ class S3Role:
 
 @dataclass(frozen=True)
 class S3Options:
-    """What a connection says about S3; everything else comes from boto3's usual chain.
+    """What a connection configures for S3; everything else comes from boto3's usual chain.
 
     Attributes:
         region: else ``AWS_REGION``, else boto3's own chain.
         endpoint_url: another server than AWS; else ``AWS_ENDPOINT_URL_S3`` and its like.
         profile_name: of the machine's AWS files, in place of keys; drivers get it, too (``AWS_PROFILE``).
         session: a ``boto3.Session`` for the clients, for credentials that renew themselves.
-        role: the role to assume with these credentials; None for none.
+        role: the role to assume with these credentials; None if not set.
         connect_timeout_seconds, read_timeout_seconds: bounds of each request (Law 6).
     """
 
@@ -92,7 +92,7 @@ class ResolvedS3:
         endpoint_url: another server than AWS; None for AWS.
         access_key_id, secret_access_key, session_token: lasting credentials; all None where a role or another provider
             renews them, which each process then has to ask itself.
-        role: the role to assume with these credentials; None for none.
+        role: the role to assume with these credentials; None if not set.
         sts_endpoint_url: where it is asked for; "" without a role.
     """
 
@@ -210,7 +210,7 @@ class StoreOptions:
         return secrets_in(self.credentials())
 
     def settings(self) -> dict[str, object]:
-        """What a driver has to know beside its credentials, for ``driver.json``; nothing of it is secret."""
+        """What a driver has to know besides its credentials, for ``driver.json``; nothing of it is secret."""
         role = self.s3.role
         return {
             "s3_endpoint_url": self.s3.endpoint_url,

@@ -385,7 +385,7 @@ def _session(options: S3Options) -> Any:
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    # botocore logs each failed renewal with a traceback; the error itself reaches the caller, who tells it.
+    # botocore logs each failed renewal with a traceback; the error itself reaches the caller, who reports it.
     record.exc_info = None
     return True
 
@@ -568,7 +568,7 @@ class Upload:
 
 
 def _gone_is_not_done(failure: RequestFailure) -> RequestFailure:
-    """NOT_DONE for an upload that a rule of the bucket ended meanwhile: it can begin anew."""
+    """NOT_DONE for an upload that a rule of the bucket ended in the meantime: it can start again."""
     return replace(failure, answer=ServerAnswer.NOT_DONE) if failure.code == _ENDED else failure
 
 
@@ -603,7 +603,7 @@ class Copier:
         self._part_bytes = part_bytes
 
     def copy(self, source: str, target: str, size_bytes: int | None = None) -> str:
-        """As ``ServerClient.copy``; where the size is unknown, a refusal tells whether the source was too large."""
+        """As ``ServerClient.copy``; where the size is unknown, a refusal shows whether the source was too large."""
         if size_bytes is not None and size_bytes > self._single_copy_bytes:
             return self._copy_parts(source, target)
         try:

@@ -17,7 +17,7 @@ _ABSENT = ("NoSuchKey", "NoSuchVersion", "404")
 _BUSY = ("ConditionalRequestConflict", "OperationAborted")
 _SLOW_DOWN = (
     "SlowDown",
-    "SlowDownRead",  # as MinIO says it
+    "SlowDownRead",  # as MinIO reports it
     "SlowDownWrite",
     "Throttling",
     "ThrottlingException",
@@ -55,7 +55,7 @@ def classify(status: int, code: str) -> ServerAnswer:
         return ServerAnswer.ABSENT
     if code in _BUSY:
         return ServerAnswer.BUSY
-    if status in (429, 507) or code in _SLOW_DOWN:  # 507: out of space, as MinIO and WebDAV say it
+    if status in (429, 507) or code in _SLOW_DOWN:  # 507: out of space, as MinIO and WebDAV report it
         return ServerAnswer.NOT_DONE
     if status in (501, 505):  # not implemented: it never will be
         return ServerAnswer.REFUSED
@@ -71,7 +71,7 @@ def as_error(
 
     Args:
         action: the operation, as a policy of S3 names it.
-        key: the key in the store; "" where there is none.
+        key: the key in the store; "" without one.
         doubtful: whether a write of this call may have landed.
     """
     facts: dict[str, Any] = {"action": action, "bucket": bucket, "key": key}

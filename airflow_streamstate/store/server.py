@@ -1,9 +1,9 @@
 """A store on a server, over the client of one bucket or container: the same rules for every server.
 
-A lost reply must not look like a conflict: a client that sends a conditional write again is told that the condition
-does not hold, as if another writer had won. So clients send a write once, and the store repeats it after reading back
-(Law 8). Every put has an id of its own in the object's metadata, by which reading back recognises it. Create-if-absent
-is a put, never a copy: servers ignore conditions on a copy's target.
+A lost reply must not look like a conflict: a client that sends a conditional write again gets the answer that the
+condition does not hold, as if another writer had won. So clients send a write once, and the store repeats it after
+reading back (Law 8). Every put has its own id in the object's metadata, by which reading back recognises it.
+Create-if-absent is a put, never a copy: servers ignore conditions on a copy's target.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 TRIES = 4
 TRY_FOR_SECONDS = 30.0
-"""No try begins after this time: a silent server must not hold up a deadline for minutes (Law 6)."""
+"""No try starts after this time: a silent server must not hold up a deadline for minutes (Law 6)."""
 REQUEST = Retry(tries=TRIES, for_seconds=TRY_FOR_SECONDS, pause_seconds=0.2, growth=2, spreads=True)
 
 
@@ -69,10 +69,10 @@ class RequestFailure(Exception):  # noqa: N818 - never leaves this package
     """One request that did not succeed.
 
     Attributes:
-        status: HTTP status; 0 where there was no response.
+        status: HTTP status; 0 if there was no response.
         code: the server's code, or the name of the client's error.
         reason: in the words of the server or client, without credentials.
-        region: where the bucket lies, if S3 said so; else "".
+        region: where the bucket is, if S3 reported it; else "".
     """
 
     answer: ServerAnswer
@@ -96,8 +96,8 @@ class TooLarge(Exception):  # noqa: N818 - never leaves this package
 
 
 BODY_SECONDS = 30.0
-"""A body may take so long, and for each ``LEAST_BYTES_PER_SECOND`` of it a second more: a server that sends a byte now
-and then keeps every timeout of a connection, and would hold its reader for ever (Law 6)."""
+"""A body may take this long, and for each ``LEAST_BYTES_PER_SECOND`` of it a second more: a server that sends a byte
+now and then keeps every timeout of a connection, and would hold its reader for ever (Law 6)."""
 LEAST_BYTES_PER_SECOND = 100_000
 _MOST_PIECE_BYTES = 1 << 20
 
@@ -106,7 +106,7 @@ def read_body(read: Callable[[int], bytes], size_bytes: int, clock: Clock, most_
     """The body of an answer, within a time that its size gives.
 
     Args:
-        read: gives up to so many bytes, b"" at the end; it waits until it has them.
+        read: returns up to this many bytes, b"" at the end; it waits until it has them.
         size_bytes: as the server has announced it.
 
     Raises:
@@ -131,7 +131,7 @@ def read_body(read: Callable[[int], bytes], size_bytes: int, clock: Clock, most_
 
 
 def until_answered(clock: Clock, send: Callable[[], Result]) -> Result:
-    """Send a request that may be sent twice (a read, a copy), until its answer is final or the tries are over.
+    """Send a request that may be sent twice (a read, a copy), until its answer is final or the tries are used up.
 
     Raises:
         RequestFailure: the last answer.
@@ -179,7 +179,7 @@ class WriteCondition:
 
 
 class ServerClient(ABC):
-    """One bucket or container; names are whole keys of it.
+    """One bucket or container; names are full keys of it.
 
     Every method raises RequestFailure. ``put`` and ``delete`` send one request, once; all others are repeated as
     ``until_answered``.
@@ -204,7 +204,7 @@ class ServerClient(ABC):
 
         Args:
             act: ``open get head list put delete copy``, ``list uploads`` or ``end upload``.
-            key: the key in the store; "" where there is none.
+            key: the key in the store; "" without one.
             doubtful: whether a write may have landed.
         """
 
@@ -218,7 +218,7 @@ class ServerClient(ABC):
 
     @abstractmethod
     def get_range(self, name: str, start: int, size_bytes: int) -> bytes:
-        """So many bytes from ``start`` on, fewer where the object ends before; status 416 where none is left."""
+        """This many bytes from ``start`` on, fewer where the object ends before; status 416 where none is left."""
 
     @abstractmethod
     def head(self, name: str, *, checksum: bool = False) -> FoundObject:
@@ -226,11 +226,11 @@ class ServerClient(ABC):
 
     @abstractmethod
     def describe(self, name: str, *, checksum: bool = False) -> FoundObject:
-        """As ``head``, by a request whose failure has a body, which tells a missing object from a missing bucket."""
+        """As ``head``, by a request whose failure has a body, which shows if object or bucket is missing."""
 
     @abstractmethod
     def objects(self, start: str) -> Iterator[tuple[str, int, str]]:
-        """Name, size and version of each object whose name begins with ``start``, in the order of names."""
+        """Name, size and version of each object whose name starts with ``start``, in the order of names."""
 
     @abstractmethod
     def folders(self, start: str) -> list[str]:
@@ -245,27 +245,27 @@ class ServerClient(ABC):
         """Put in parts, whatever is there; the new version. Nothing is there before all parts are.
 
         Raises:
-            RequestFailure: UNKNOWN where it cannot be told whether it landed; otherwise nothing was changed.
+            RequestFailure: UNKNOWN where it is not known whether it landed; otherwise nothing was changed.
             Exception: what ``pieces`` raised.
         """
 
     @abstractmethod
     def copy(self, source: str, target: str, size_bytes: int | None) -> str:
-        """Copy by the server, to the end, to another name; the checksum of the copy. ABSENT where there is no source.
+        """Copy by the server, to the end, to another name; the checksum of the copy. ABSENT if there is no source.
 
         ``size_bytes`` is that of the source; None where unknown.
         """
 
     @abstractmethod
     def delete(self, name: str, version: str | None) -> None:
-        """Delete, once, on condition of a version where there is one; absence is success."""
+        """Delete, once, on condition of a version if there is one; absence is success."""
 
     def delete_some(self, names: Sequence[str]) -> None:
         """Delete up to ``deletes_at_once`` objects with one request; absence is success."""
         raise NotImplementedError
 
     def left_uploads(self, start: str, before: datetime) -> list[tuple[str, str]]:  # noqa: ARG002 - see below
-        """Name and id of each upload begun before a moment and not completed; none where the server removes them."""
+        """Name and id of each upload started before a moment and not completed; none where the server removes them."""
         return []
 
     def end_upload(self, name: str, upload_id: str) -> None:
@@ -291,11 +291,11 @@ class ServerStore:
 
     Args:
         client: of the bucket or container.
-        prefix: of every key, without slashes at its ends; "" for none.
+        prefix: of every key, without slashes at its ends; "" if not set.
         upload_part_bytes: the size of the parts of an upload; a body that is not larger is put whole.
 
     Raises:
-        InvalidRequestError: the prefix cannot begin a key.
+        InvalidRequestError: the prefix cannot start a key.
     """
 
     def __init__(self, client: ServerClient, prefix: str = "", *, upload_part_bytes: int = UPLOAD_PART_BYTES) -> None:
@@ -359,7 +359,7 @@ class ServerStore:
         with reported(self.client, "list", prefix):
             for name, size_bytes, version in self.client.objects(self._start + prefix):
                 key = name[len(self._start) :]
-                # A key that ends in a slash is a directory marker of another program's.
+                # A key that ends in a slash is a directory marker of another program.
                 if is_key(key):
                     yield ObjectInfo(key, size_bytes, version)
         self._is_place_seen = True
@@ -387,12 +387,12 @@ class ServerStore:
                 if not failure.is_mute or failure.answer not in (ServerAnswer.ABSENT, ServerAnswer.REFUSED):
                     raise
         # Answers to HEAD have no body: no bucket, an unknown access key, an expired token and no such object look the
-        # same. A GET says which it is.
+        # same. A GET shows which it is.
         with reported(self.client, "get", key):
             return self._unless_absent(lambda: self.client.describe(name, checksum=checksum))
 
     def _unless_absent(self, send: Callable[[], Result]) -> Result | None:
-        """The answer to a GET; None where there is no object, which proves that the bucket is there."""
+        """The answer to a GET; None if there is no object, which proves that the bucket is there."""
         try:
             return self._seen(send())
         except RequestFailure as failure:
@@ -448,7 +448,7 @@ class ServerStore:
         return True
 
     def link_many(self, links: Sequence[Link]) -> list[str]:
-        for link in links:  # before the first of them is begun
+        for link in links:  # before the first of them is started
             check_key(link.source_key), check_key(link.target_key)
         return in_rounds([partial(self._copy, link) for link in links])
 
@@ -528,9 +528,9 @@ class ServerStore:
         look: Callable[[StoredObject | None, bool], None],
         conflict: ConflictError,
     ) -> str:
-        """One put, whose id tells it from another writer's put of equal bytes.
+        """One put, whose id distinguishes it from another writer's put of equal bytes.
 
-        ``look`` is called with the object of another put, and with whether a try of this one may have landed; it raises
+        ``look`` is called with another put's object, and with whether a try of this one may have landed; it raises
         where another try is forbidden.
         """
         name, write_id = self._name(key), self.client.clock.new_uuid()
@@ -568,7 +568,7 @@ def until_known(
     conflict: ConflictError,
     report: Callable[[RequestFailure, bool], StreamStateError],
 ) -> str:
-    """Send a write until its outcome is known, or its tries are over; the new version.
+    """Send a write until its outcome is known, or its tries are used up; the new version.
 
     Args:
         send: one try, without any retry of its own.

@@ -51,7 +51,7 @@ def keys_below(store: Store, prefix: str) -> list[str]:
 
 
 def versions_below(store: Store, prefix: str) -> dict[str, ObjectInfo]:
-    """The objects of ``Store.list_objects`` by key, where that tells versions; {} where it does not, as on a disk."""
+    """The objects of ``Store.list_objects`` by key, if that reports versions; {} where it does not, as on a disk."""
     if isinstance(store, ListsKeys):
         return {}
     return {info.key: info for info in store.list_objects(prefix) if info.version}
@@ -118,7 +118,7 @@ MOST_PARTS = 10_000
 
 
 def pieces_of(store: Store, key: str) -> Iterator[bytes]:
-    """The bytes of an object that nothing writes meanwhile, in pieces of ``PIECE_BYTES``; the last one is smaller.
+    """The bytes of an object that nothing writes to, in pieces of ``PIECE_BYTES``; the last one is smaller.
 
     Raises:
         ObjectMissingError: there is no object.
@@ -160,8 +160,8 @@ def in_parts(pieces: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
 class Feed:
     """The parts of ``in_parts`` for a client library that reports little of what went wrong; a context manager.
 
-    They are made in a thread of their own: pieces mostly come from a store, and obstore would panic in a call within
-    its own call.
+    They are made in their own thread: pieces mostly come from a store, and obstore would panic in a call within its own
+    call.
 
     Attributes:
         is_begun: whether any part was asked for.
@@ -220,7 +220,7 @@ THREADS = 16
 
 
 def side_by_side(acts: Sequence[Callable[[], Result]], threads: int = THREADS) -> list[Result]:
-    """Call them all, some at a time; their results in order. After a failure no other begins, and none is left running.
+    """Call them all, some at a time; their results in order. After a failure no other starts, and none is left running.
 
     Raises:
         Exception: the first failure.
@@ -232,7 +232,7 @@ def side_by_side(acts: Sequence[Callable[[], Result]], threads: int = THREADS) -
     failures: list[BaseException] = []
 
     def unless_failed(act: Callable[[], Result]) -> Result:
-        if failures:  # the pool goes on until it is told
+        if failures:  # the pool continues until it is stopped
             raise CancelledError
         try:
             return act()
@@ -256,7 +256,7 @@ def in_rounds(acts: Sequence[Callable[[], Result]]) -> list[Result]:
 
     Raises:
         UnavailableError, OutcomeUnknownError: of the last round.
-        Exception: the first failure of another kind.
+        Exception: the first failure of a different kind.
     """
     done: dict[int, Result] = {}
 
@@ -292,11 +292,11 @@ def until_done(task: Future[Result], go_on: Callable[[], None]) -> Result:
     return task.result()
 
 
-# Deletes what lies below a folder, and what killed processes left there: temporary files, uploads in parts.
+# Deletes what is below a folder, and what killed processes left there: temporary files, uploads in parts.
 
 STALE_SECONDS = 86_400.0
 STALE_UPLOAD_SECONDS = 7 * 86_400.0
-"""Since it began, as no server tells whether parts still arrive: the upload of the largest file may take so long."""
+"""Since its start, as no server reports if parts still arrive: the upload of the largest file may take this long."""
 
 
 def left_temporaries(store: Store, folder: str, before: datetime) -> Iterator[Path]:
@@ -323,7 +323,7 @@ def remove_temporaries(paths: Iterable[Path]) -> int:
 
 
 def end_uploads(store: Store, folder: str, before: datetime, *, is_dry: bool = False) -> int:
-    """End the uploads below a folder that were begun before a moment, or (``is_dry``) count them; how many there were.
+    """End the uploads below a folder that were started before a moment, or (``is_dry``) count them; their number.
 
     0 where the store keeps none, does not answer, or refuses the listing: left uploads only cost space.
     """
@@ -344,7 +344,7 @@ def clear_left(store: Store, folder: str, now: datetime, *, is_dry: bool = False
 
 
 def delete_below(store: Store, folder: str, *, but: Collection[str] = ()) -> None:
-    """Delete what lies below a folder; calling it again continues.
+    """Delete what is below a folder; calling it again continues.
 
     Args:
         folder: its key, without a slash at its end.

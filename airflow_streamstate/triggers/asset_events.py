@@ -18,17 +18,17 @@ from airflow_streamstate.triggers.triggerer import controller_of, in_pool, watch
 _CURSOR = "streamstate_cursor"
 _BEGINNING = StreamCursor("", 0, 0, has_ended=False)
 SCHEDULER_SECONDS = 5.0
-"""A scheduler has begun the run of an event by then."""
+"""A scheduler has started the run of an event by then."""
 
 
 class StreamEventTrigger(BaseEventTrigger):
     """For an ``AssetWatcher``: each event of a stream, in order, as ``StreamEvent.to_json``.
 
-    Airflow 3.3 keeps the cursor with the asset, so that a triggerer that was away goes on where it was. Where it was
+    Airflow 3.3 keeps the cursor with the asset, so that a triggerer that was away continues where it was. Where it was
     killed within seconds after an event, that event comes once more, with the same ``event_id``. Before Airflow 3.3 a
-    triggerer that starts begins with what happens then.
+    triggerer reports only what happens after its start.
 
-    The last of several events that are seen at once comes some seconds after the others. Airflow up to 3.3 begins a run
+    The last of several events that are seen at once comes some seconds after the others. Airflow up to 3.3 starts a run
     with the first of them, and leaves those that come before that to the run of a later event (its issue 56050).
 
     A stream that is not there yet is waited for; its events come from its first deployment on.
@@ -36,7 +36,7 @@ class StreamEventTrigger(BaseEventTrigger):
     :param stream_id: the stream.
     :param streamstate_conn_id: the connection that names the home.
     :param kinds: only these kinds, see ``StreamEventKind``; None for all.
-    :param poll_interval_seconds: seconds between two looks, where few triggers share the home.
+    :param poll_interval_seconds: seconds between two polls, where few triggers share the home.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class EventContent(View):
     error: StreamStateError | None = None
 
     def need_result(self) -> dict[str, Any]:
-        """The result; raises the error if there is none."""
+        """The result; raises the error that is there instead."""
         if self.error is not None:
             raise self.error
         return dict(self.result or {})
@@ -75,28 +75,29 @@ def read_event(event: Any) -> EventContent:
 
 
 HEARD_SECONDS = 6.0
-"""No trigger fires earlier after the deferral: the scheduler may take so long to see that the worker has ended. Airflow
-takes a task that runs again before that for failed, and uses up a retry ("finished with state success, but the task
-instance's state attribute is queued": apache/airflow#67287, #72716; the same in 3.3.2)."""
+"""No trigger fires earlier after the deferral: the scheduler may take this long to see that the worker has ended.
+Airflow takes a task that runs again before that for failed, and uses up a retry ("finished with state success, but the
+task instance's state attribute is queued": apache/airflow#67287, #72716; the same in 3.3.2)."""
 HEARD_SHARE = 5.0
 """The same wait as a multiple of the triggerer's own delay: on a busy machine the scheduler is as slow."""
 MAX_HEARD_SECONDS = 120.0
 SIGN_SHARE = 0.2
-"""Of ``WAKING_SECONDS``: how often a trigger says that the task of an upgrade still waits."""
+"""Of ``WAKING_SECONDS``: how often a trigger reports that the task of an upgrade still waits."""
 SUPERVISED_SECONDS = 3_600.0
 """How long at most a triggerer that restarts drivers stays for an upgrade whose task was ended."""
 
 
 class StreamStateTrigger(BaseTrigger):
-    """Looks until a condition is met, can no longer be met, or the deadline is over; then fires once.
+    """Looks until a condition is met, can no longer be met, or the deadline has passed; then fires once.
 
-    It only looks, and says of an upgrade that its task still waits, so a new triggerer may run it again from the start.
+    It only looks, and reports of an upgrade that its task still waits, so a new triggerer may run it again from the
+    start.
 
     :param watch: ``WaitCondition.to_json`` of the condition.
     :param streamstate_conn_id: the connection that names the home.
     :param deferred_at: RFC 3339; when the task was deferred, by the worker's clock. None: when the trigger runs.
-    :param deadline_at: RFC 3339; when to give up. Absolute, so that a new triggerer does not wait anew.
-    :param poll_interval_seconds: seconds between two looks.
+    :param deadline_at: RFC 3339; when to stop waiting. Absolute, so that a new triggerer does not wait again.
+    :param poll_interval_seconds: seconds between two polls.
     :param on_kill_action: what happens to the deployment when a user ends the task: leave, stop, drain or kill; to an
         upgrade after its stop: leave, finish or rollback.
     :param or_watches: other conditions of the same home; the first that ends is the event.
@@ -137,8 +138,8 @@ class StreamStateTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        # Shielded: asgiref may lose the message of a cancellation, by which alone Airflow tells a user's act from the
-        # end of a triggerer.
+        # Shielded: asgiref may lose the message of a cancellation, by which alone Airflow distinguishes a user's act
+        # from the end of a triggerer.
         watches = [WaitCondition.from_json(one) for one in (self.watch, *self.or_watches)]
         watched = begun(self._watched_long_enough(watches))
         try:
@@ -170,7 +171,7 @@ class StreamStateTrigger(BaseTrigger):
             begun(self._until_over(controller, watch))  # the end of a trigger does not wait for that
 
     async def _until_over(self, controller: Controller, watch: WaitCondition) -> None:
-        """Keep up the supervision of this triggerer, where it has one, until the upgrade of the ended task is over."""
+        """Keep up the supervision of this triggerer, if it has any, until the upgrade of the ended task ends."""
         watcher = watcher_of(controller)
         if watch.wanted != "upgrade" or not watcher.supervises:
             return
@@ -222,7 +223,8 @@ class StreamStateTrigger(BaseTrigger):
                         return EventContent(seen.outcome, watch, seen.result, seen.error)
                     left_seconds = self._left_seconds()
                     if left_seconds <= 0:
-                        # Of an upgrade a worker looks now and then itself, and knows when the task's own time is over.
+                        # Of an upgrade a worker looks now and then itself, and knows when the task's own time has
+                        # ended.
                         says = controller.time_to_look if self._goes_on else controller.out_of_time
                         return EventContent(
                             "deadline", watch, error=await in_pool(controller, says, watch, self.deadline_at)
@@ -263,5 +265,5 @@ class StreamStateTrigger(BaseTrigger):
 
 
 def seconds_until_heard(delay_seconds: float) -> float:
-    """The least time from a deferral to its event, for a triggerer that began ``delay_seconds`` after the deferral."""
+    """The least time from a deferral to its event, for a triggerer that started ``delay_seconds`` after it."""
     return min(max(HEARD_SECONDS, HEARD_SHARE * delay_seconds), MAX_HEARD_SECONDS)

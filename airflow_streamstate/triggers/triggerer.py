@@ -25,8 +25,8 @@ from airflow_streamstate.hooks.streamstate import controller_on_this_machine
 
 # ``StreamWatcher``: when each wait in a triggerer looks at its stream, one for all waits of a home.
 #
-# Few waits look at their own pace. Where there are many, each looks when the feed of the home names its stream, and
-# seldom otherwise: one listing every two seconds serves a thousand streams.
+# Few waits look at their own pace. If there are many, each looks when the feed of the home names its stream, and seldom
+# otherwise: one listing every two seconds serves a thousand streams.
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Turn:
         return self._watcher.longest_pause_seconds(self._poll_interval_seconds)
 
     async def pause(self, at_most_seconds: float) -> None:
-        """Wait until the next look is due, or for so long."""
+        """Wait until the next poll is due, or for this long."""
         seconds = min(self._watcher.pause_seconds(self._poll_interval_seconds), at_most_seconds)
         try:
             await asyncio.wait_for(self._is_due.wait(), seconds)
@@ -68,15 +68,15 @@ class Turn:
 
 
 class StreamWatcher:
-    """Says when each wait of a home has its next look. For one event loop.
+    """Decides when each wait of a home has its next poll. For one event loop.
 
     It writes nothing.
 
     Args:
         feed: of the home.
         in_pool: runs a call of the store outside of the event loop.
-        supervise: restarts what fails, as ``streamstate watch`` does, until what it is given says that it is over; None
-            where the triggerer is not to do that.
+        supervise: restarts what fails, as ``streamstate watch`` does, until the function that it is given returns True;
+            None where the triggerer is not to do that.
     """
 
     def __init__(self, feed: FeedReader, clock: Clock, in_pool: InPool, supervise: Supervise | None = None) -> None:
@@ -90,10 +90,10 @@ class StreamWatcher:
 
     @contextmanager
     def turn(self, stream_id: str, poll_interval_seconds: float) -> Iterator[Turn]:
-        """The turn of one wait, from before its first look to its end.
+        """The turn of one wait, from before its first poll to its end.
 
         Args:
-            poll_interval_seconds: between two looks, where few waits share the home.
+            poll_interval_seconds: between two polls, where few waits share the home.
         """
         turn = Turn(self, poll_interval_seconds)
         self._turns.setdefault(stream_id, set()).add(turn)
@@ -111,7 +111,7 @@ class StreamWatcher:
         if shared_seconds <= poll_interval_seconds:
             return poll_interval_seconds * (0.9 + 0.2 * self._clock.jitter())
         self._read_on()
-        # Far apart, since a triggerer that starts begins all of them at once.
+        # Far apart, since a new triggerer starts all of them at once.
         return max(poll_interval_seconds, shared_seconds * (0.5 + self._clock.jitter()))
 
     def longest_pause_seconds(self, poll_interval_seconds: float) -> float:
@@ -128,7 +128,7 @@ class StreamWatcher:
         return self._supervise is not None
 
     def _supervise_on(self) -> None:
-        """See that the home is supervised while any wait is there, in a thread of its own."""
+        """See that the home is supervised while any wait is there, in its own thread."""
         if self._supervise is None or (self._supervising is not None and self._supervising.is_alive()):
             return
         is_over: Callable[[], bool] = lambda: not self._turns  # noqa: E731
@@ -194,7 +194,7 @@ def _supervise(controller: Controller, is_over: Callable[[], bool]) -> None:
 
 
 def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task that goes on, whatever becomes of its caller."""
+    """A task that continues, whatever becomes of its caller."""
     task = asyncio.get_running_loop().create_task(work)
     _IN_PROGRESS.add(task)
     task.add_done_callback(_IN_PROGRESS.discard)
@@ -242,7 +242,7 @@ def _blocking_connection(conn_id: str) -> Fetched:
 
 
 def _controller_of(config: HomeConfig) -> Controller:
-    # A cache alone makes one for each of a thousand triggers that begin at once.
+    # A cache alone makes one for each of a thousand triggers that start at once.
     with _MAKING:
         return _made(config)
 

@@ -38,7 +38,7 @@ keys = (
     .json(options.input)
     .select(sf.explode(sf.expr("sequence(first, first + count - 1)")).alias("key"), "round")
 )
-# AES with a vector of its own for each row is the cheapest noise that comes out the same when a batch runs again.
+# AES with its own vector for each row is the cheapest noise that comes out the same when a batch runs again.
 vector = sf.expr("unhex(substring(sha2(concat(key, '-', round), 256), 1, 32))")
 payload = sf.aes_encrypt(
     sf.lit("x" * (PAYLOAD_BYTES - 17)), sf.lit("0123456789abcdef"), sf.lit("CBC"), sf.lit("DEFAULT"), vector

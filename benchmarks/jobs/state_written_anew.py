@@ -1,4 +1,4 @@
-"""Write RocksDB state anew in another number of partitions, and by Spark's own bare repartition, in turns; and through
+"""Rewrite RocksDB state in another number of partitions, and by Spark's own bare repartition, in turns; and through
 a migration, by a function that adds a field and by one that changes nothing; the seconds as JSON."""
 
 import argparse

@@ -22,7 +22,7 @@ SHELL = str(Path(sys.executable).parent / "streamstate")
 
 @pytest.fixture
 def airflow(tmp_path: Path) -> str:
-    """Airflow 2 in an environment of its own, with what existed when it was released."""
+    """Airflow 2 in its own environment, with what existed when it was released."""
     place = tmp_path / "airflow2"
     uv = [sys.executable, "-m", "uv"]
     environment = {**os.environ, "VIRTUAL_ENV": str(place)}

@@ -138,7 +138,7 @@ def _feeding(flights: Flights) -> Iterator[list[str]]:
 
 
 def _weeks(lines: list[str]) -> Counter[str]:
-    """Flights by week, named by its first day; weeks begin on Thursdays, as 1970 did."""
+    """Flights by week, named by its first day; weeks start on Thursdays, as 1970 did."""
     found: Counter[str] = Counter()
     for (day,), number in counts(lines).items():
         when = date.fromisoformat(day)

@@ -32,7 +32,7 @@ RUN_SECONDS = 600.0
 
 @dataclass
 class CommandWatcher:
-    """Looks with boto3, every so often, what lies under ``commands/``."""
+    """Lists with boto3, every so often, what is under ``commands/``."""
 
     client: Any
     prefix: str
@@ -41,7 +41,7 @@ class CommandWatcher:
     over: threading.Event = field(default_factory=threading.Event)
 
     def watch(self) -> None:
-        """Until told otherwise."""
+        """List them until ``over`` is set."""
         while not self.over.wait(0.05):
             for info in self.client.list_objects_v2(Bucket=BUCKET, Prefix=self.prefix).get("Contents", []):
                 if "/commands/" in info["Key"] and info["Key"] not in self.seen:
@@ -57,7 +57,7 @@ class CommandWatcher:
                     self.refused.add(key)
 
     def left(self) -> list[str]:
-        """The commands that lie there now."""
+        """The commands that are there now."""
         found = self.client.list_objects_v2(Bucket=BUCKET, Prefix=self.prefix).get("Contents", [])
         return [info["Key"] for info in found if "/commands/" in info["Key"]]
 
@@ -111,7 +111,7 @@ def place(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         }
         thread.start()
         try:
-            dags_folder = Path(shutil.copytree(DAGS_FOLDER, tmp_path / "dags"))  # no edits meanwhile
+            dags_folder = Path(shutil.copytree(DAGS_FOLDER, tmp_path / "dags"))  # no edits while the test runs
             with AirflowSite(tmp_path / "airflow", dags_folder, environment) as site:
                 yield Place(site, home, proxy, watcher, flights)
         finally:

@@ -118,7 +118,7 @@ def test_each_hour_is_one_partition_and_one_run_through_restart_upgrade_and_drai
     assert airflow.emitted() == hours(12, 14)
 
     upgraded = succeeds(stream, restarted, "restore", restarted.stopped())
-    assert airflow.look() == "skipped"  # its driver has not begun
+    assert airflow.look() == "skipped"  # its driver has not started
     upgraded.claim().started()
     commits_through(upgraded, 3, NOON + 4 * HOUR)
     assert airflow.look() == "success"

@@ -1,6 +1,6 @@
 """An upgrade under way on a real Airflow, while users and machines interfere. No Spark.
 
-The triggerer runs in a pid namespace of its own where that can be had: it sees no driver, as one on another host.
+The triggerer runs in its own pid namespace if that can be had: it sees no driver, as one on another host.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ DAG_IDS = ("upgrade_deferred", "upgrade_in_worker", "approved_upgrade", "declare
 
 
 def can_be_alone() -> bool:
-    """Whether a process may have a pid namespace of its own here."""
+    """Whether a process may have its own pid namespace here."""
     try:
         return subprocess.run([*ALONE, "true"], capture_output=True, check=False, timeout=20).returncode == 0
     except OSError:
@@ -144,7 +144,7 @@ def test_a_triggerer_that_is_restarted_in_the_middle_of_a_wait_forgets_nothing(p
 
 @pytest.mark.named
 def test_a_driver_that_dies_is_noticed_though_the_triggerer_cannot_see_it(place: Place) -> None:
-    """A worker looks itself, long before the version's time to prove itself is over; and it is rolled back."""
+    """A worker looks itself, long before the version's time to prove itself has ended; and it is rolled back."""
     if not can_be_alone():
         pytest.skip("no process may have a pid namespace of its own here")
     stream_id = place.unused("unseen")
@@ -183,7 +183,7 @@ def test_a_deferred_task_that_is_marked_failed_before_the_stop_has_done_nothing(
 
 @pytest.mark.named
 def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_it_is_cleared(place: Place) -> None:
-    """As it was asked: the old version comes back, and the next try begins anew from there."""
+    """As it was asked: the old version comes back, and the next try starts again from there."""
     stream_id = place.unused("between")
     run_first_version(place.home, place.scripts, stream_id)
     run_id = place.start("upgrade_deferred", stream_id, "late")
@@ -204,7 +204,7 @@ def test_a_deferred_task_that_is_marked_failed_after_the_stop_is_finished_when_i
 
 @pytest.mark.named
 def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(place: Place) -> None:
-    """The plan waits for a yes again, and that is heard."""
+    """The plan waits for a yes again, and receives it."""
     stream_id = place.unused("cleared")
     run_first_version(place.home, place.scripts, stream_id)
     run_id = place.start("upgrade_deferred", stream_id, "proves", needs_approval=True)
@@ -283,8 +283,8 @@ def approve(place: Place, run_id: str, dag_id: str = "declared") -> Any:
 
 @pytest.mark.named
 def test_streams_that_files_declare_are_approved_and_survive_a_killed_worker(place: Place) -> None:
-    """A worker is killed while its wave is deployed, and the triggerer while the wave is deferred: the wave goes on. An
-    approval covers only what was compared. (Law 2)"""
+    """A worker is killed while its wave is deployed, and the triggerer while the wave is deferred: the wave continues.
+    An approval covers only what was compared. (Law 2)"""
     one, two = place.unused("declared-one"), place.unused("declared-two")
     declare(place, one, "proves")
     declare(place, two, "late")

@@ -44,7 +44,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[StsServer]:
-    """Gives the keys of the S3 server. It speaks no HTTPS, so checkpoints lie in a folder."""
+    """Gives the keys of the S3 server. It speaks no HTTPS, so checkpoints are in a folder."""
     monkeypatch.setitem(OF_ROLE, "checkpoints_uri", str(tmp_path / "checkpoints"))
     with sts_server(ACCESS_KEY, SECRET_KEY) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.endpoint_url)
@@ -114,7 +114,7 @@ def s3_form(monkeypatch: pytest.MonkeyPatch, url: str, **more: Any) -> Form:
 
 @pytest.mark.s3
 def test_s3(monkeypatch: pytest.MonkeyPatch, real_url: str) -> None:
-    """With keys; a wrong secret, an unknown key and a missing bucket are each told as that."""
+    """With keys; a wrong secret, an unknown key and a missing bucket are each reported as that."""
     form = s3_form(monkeypatch, real_url)
     works, words = form.pressed()
     assert works, words
@@ -157,7 +157,7 @@ def test_a_role_on_s3(monkeypatch: pytest.MonkeyPatch, moto_url: str, sts: StsSe
 def test_credentials_of_a_role_are_renewed_before_they_end(
     monkeypatch: pytest.MonkeyPatch, moto_url: str, sts: StsServer
 ) -> None:
-    """What ends in nine minutes is asked for again before the next request; a refusal then is told."""
+    """What ends in nine minutes is asked for again before the next request; a refusal then is reported."""
     form = s3_form(monkeypatch, moto_url, **OF_ROLE)
     home = Home(form.config)
     sts.seconds_left = 540
@@ -199,7 +199,7 @@ def test_a_role_that_is_refused(
 def test_another_server_gives_roles_at_the_same_address(
     monkeypatch: pytest.MonkeyPatch, moto_url: str, tmp_path: Path
 ) -> None:
-    """As MinIO and Ceph do; moto, too. Where Spark has to ask there, too, HTTPS is needed, and the button says so."""
+    """As MinIO, Ceph and moto do. Where Spark has to ask there, too, HTTPS is needed, and the button reports that."""
     works, words = s3_form(monkeypatch, moto_url, role_arn=ROLE, checkpoints_uri=str(tmp_path)).pressed()
     assert works, words
     works, words = s3_form(monkeypatch, moto_url, role_arn=ROLE).pressed()
@@ -242,7 +242,7 @@ def test_gcs(monkeypatch: pytest.MonkeyPatch, gcs_url: str, tmp_path: Path) -> N
 def test_gcs_with_the_key_of_a_service_account(
     monkeypatch: pytest.MonkeyPatch, gcs_url: str, tmp_path: Path, has_file: bool
 ) -> None:
-    """As JSON and as a file: its tokens are asked for by controller and driver; a key that Google refuses is told."""
+    """As JSON and as a file: controller and driver ask for its tokens; a key that Google refuses is reported."""
     account = service_account(tmp_path / "key.json")
     key, secret = account.read_text(), json.loads(account.read_text())["private_key"]
 
@@ -275,7 +275,7 @@ def azure_form(monkeypatch: pytest.MonkeyPatch, url: str, **more: Any) -> Form:
 
 @pytest.mark.objects
 def test_azure(monkeypatch: pytest.MonkeyPatch, azure_url: str, tmp_path: Path) -> None:
-    """By key and by signature, whatever the worker's own environment says; wrong ones and a missing container."""
+    """By key and by signature, whatever the worker's own environment contains; wrong ones and a missing container."""
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "d29ya2Vy")
     place = {"checkpoints_uri": str(tmp_path / "c")}
     for way in ({"azure_secret_key": azurite.ACCOUNT_KEY}, {"azure_sas_token": f"?{azurite.account_signature()}"}):
@@ -292,7 +292,7 @@ def test_azure(monkeypatch: pytest.MonkeyPatch, azure_url: str, tmp_path: Path) 
 
 
 def test_a_service_principal_that_cannot_be_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Told before anything is sent."""
+    """Reported before anything is sent."""
     pytest.importorskip("azure.identity", reason="needs the extra `azure`")
     principal = {"azure_tenant_id": "no tenant!", "azure_client_id": "c", "azure_client_secret": "hidden-secret"}
     form = azure_form(monkeypatch, "http://127.0.0.1:9", checkpoints_uri=str(tmp_path), **principal)

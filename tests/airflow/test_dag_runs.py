@@ -141,7 +141,7 @@ def test_the_scheduled_upgrade_does_nothing_where_nothing_changed(
 def test_a_planned_upgrade_is_made_as_its_plan_says(
     scripted: NamedHome, run_dag: Any, tmp_path: Path, word: str, done: str, mode: str
 ) -> None:
-    """Kept where the state can be, drained where that is allowed."""
+    """Kept where the state can be, drained if that is allowed."""
     running(scripted, scripted_driver.script(tmp_path, "runs"))
     keep_plan(scripted.home.control("flights"), "d-0001", QUERY)
     script = scripted_driver.script(tmp_path, "runs", word, name="new.py")

@@ -17,7 +17,7 @@ pytestmark = [
 
 
 def test_two_runs_tell_a_failure_once(scripted: NamedHome, run_dag: Any) -> None:
-    """The second run finds what the first one told in the home."""
+    """The second run finds what the first one reported in the home."""
     attempt = scripted.stream("flights").deploy()
     attempt.claim()
     attempt.started()

@@ -58,7 +58,7 @@ def test_a_folder_is_made_so_wave_by_wave(folder: Path, scripted: NamedHome, run
         declare(folder, stream_id, "proves")
     client = scripted.hook().client
     run = run_dag("declared_streams")
-    # `dag.test()` may begin with the second wave, which makes the first one, too; the scheduler does not.
+    # `dag.test()` may start with the second wave, which makes the first one, too; the scheduler does not.
     assert [(state, set(found)) for _, state, found in results(run)] == [("success", {"a"}), ("success", {"b", "c"})]
     assert {one.deployment_id for one in client.statuses()} == {"d-0001"}
     run = run_dag("declared_streams")

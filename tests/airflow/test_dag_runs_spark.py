@@ -25,7 +25,7 @@ pytestmark = [
 
 
 def wait_read(home: NamedHome, deployment_id: str, files: int) -> None:
-    """Until that deployment and its predecessors have read so many files in committed batches."""
+    """Until that deployment and its predecessors have read this many files in committed batches."""
     checkpoint = Path(home.home.checkpoints.uri, "flights/deployments", deployment_id, "checkpoints/delays")
     wait_until(lambda: files_read(checkpoint) == files, f"{files} files read", 120)
 

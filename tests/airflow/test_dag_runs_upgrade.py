@@ -101,7 +101,7 @@ def test_a_plan_that_somebody_approved_is_made(
     mode: str,
     not_replayed: str | None,
 ) -> None:
-    """A yes means what the plan says: a drain and a hazard, or rows that are others in a replayed batch."""
+    """A yes covers what the plan reports: a drain and a hazard, or rows that differ in a replayed batch."""
     run_first_version(scripted, tmp_path)
     conf = {"application": new(tmp_path, "proves", *words), "arguments": ["-v"], "warm": False}
     run = run_dag("approved_upgrade", conf, mark_success_pattern="approve")

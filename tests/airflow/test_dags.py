@@ -66,7 +66,7 @@ def test_two_runs_never_move_a_stream_at_once_and_no_past_is_caught_up(bag: DagB
     """Last week's upgrade is not made up for."""
     dag = bag.dags[dag_id]
     # The acts are for any stream, and one's must not wait for another's; of one stream the controller refuses a second.
-    # What says events moves no stream, and a run that is held back would leave events to a later one.
+    # A DAG that reports events moves no stream, and a run that is held back would leave events to a later one.
     assert (dag.max_active_runs == 1) is (dag_id not in (*ACT_DAG_IDS, "on_stream_event"))
     assert dag.catchup is False
 
@@ -141,12 +141,12 @@ def test_the_homes_of_acts_are_those_of_the_configuration(monkeypatch: pytest.Mo
 
 
 def _default_of(dag: DAG, name: str) -> Any:
-    """The default of a parameter, also where that does not validate: what a run alone names has none."""
+    """The default of a parameter, also if it does not validate; what only a run names has none."""
     return dag.params.get_param(name).value if name in dag.params else None
 
 
 def test_every_version_of_the_flights_writes_to_one_folder(bag: DagBag) -> None:
-    """By their defaults: another folder under ids of batches that go on is a hazard (``sink-replaced``)."""
+    """By their defaults: another folder under ids of batches that continue is a hazard (``sink-replaced``)."""
     outputs = {}
     for dag_id, dag in bag.dags.items():
         if dag_id in ACT_DAG_IDS:  # a run of them alone names a stream

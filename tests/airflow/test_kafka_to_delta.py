@@ -56,7 +56,7 @@ def flights_for_ever() -> Iterator[str]:
 
 
 class Producer:
-    """Sends flights one after the other, at an even pace, until it is told to stop.
+    """Sends flights one after the other, at an even pace, until it is asked to stop.
 
     Attributes:
         sent: the lines that the broker has acknowledged.

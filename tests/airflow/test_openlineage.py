@@ -186,7 +186,7 @@ def is_event_of_openlineage(event: Any) -> None:
 
 
 def test_a_server_of_lineage_that_refuses_fails_no_task(home: NamedHome, server: Receiver) -> None:
-    """The datasets of the task are told all the same."""
+    """The datasets of the task are reported all the same."""
     stream = home.stream()
     stream.deploy().runs()
     keep_plan(stream.control, "d-0001", QUERY, PLAN)

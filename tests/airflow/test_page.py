@@ -81,7 +81,7 @@ def shot(page: Any, name: str, **more: Any) -> None:
 
 
 def ask(page: Any, act: str, button: str, end: str = "Done") -> str:
-    """Press the button of an act, confirm it, and wait for the end of its run; gives what was said before."""
+    """Press the button of an act, confirm it, and wait for the end of its run; gives what the dialog showed before."""
     page.locator(f'button[data-act="{act}"][aria-disabled="false"]').click()
     dialog = page.get_by_role("dialog")
     said = str(dialog.inner_text())
@@ -262,7 +262,7 @@ def test_the_table_is_filtered_by_several_labels_and_owners(
 
 
 def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """With its life, its upgrade, its plan beside the one before, its custody, its log and its events."""
+    """With its life, its upgrade, its plan compared with the one before, its lineage, its log and its events."""
     seen = {
         "Overview": "d-0002",
         "Upgrades": "the new version is healthy",
@@ -339,7 +339,7 @@ def test_a_link_of_an_old_run_opens_what_that_run_was_about(
 
 
 def test_it_is_dark_and_narrow_where_the_user_is(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """As the system says or Airflow's own switch; nothing is wider than a narrow window, and no cell is cut in it."""
+    """As the system or Airflow's own switch is set; nothing is wider than a narrow window, and no cell is cut in it."""
     with opened(browser, story.site.url, tokens["viewer"], theme="dark", narrow=True) as page:
         for address, name in ((story.shown, "narrow"), (story.shown_stream("flights"), "narrow-stream")):
             page.goto(address)
@@ -352,7 +352,7 @@ def test_it_is_dark_and_narrow_where_the_user_is(story: PageStory, browser: Any,
             shot(page, name)
         page.evaluate(SWITCHED_TO_LIGHT)
         page.locator('.page[data-theme="light"]').wait_for()
-        page.goto(story.streams)  # in a window of its own
+        page.goto(story.streams)  # in its own window
         assert page.evaluate("document.documentElement.dataset.theme") == "light"
         page.evaluate("localStorage.setItem('theme', 'dark')")
         page.reload()
@@ -415,7 +415,7 @@ def test_ids_that_are_wrong_are_told_in_a_sentence(story: PageStory, browser: An
 
 
 def test_a_viewer_and_nobody_are_refused(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """A viewer's buttons say why; Airflow refuses the run itself with 403, and every read without a user with 401."""
+    """A viewer's buttons show why; Airflow refuses the run itself with 403, and every read without a user with 401."""
     with opened(browser, story.site.url, tokens["viewer"]) as page:
         page.goto(story.stream("flights"))
         stop = page.locator('button[data-act="stop"]')
@@ -435,7 +435,7 @@ def test_a_viewer_and_nobody_are_refused(story: PageStory, browser: Any, tokens:
 
 
 def test_a_home_without_the_right_is_hidden(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """A viewer finds none of its streams, and its address says which right is missing; an administrator sees it."""
+    """A viewer finds none of its streams, and its address shows which right is missing; an administrator sees it."""
     address = story.stream("flights").replace("streamstate_default", PRIVATE_CONN_ID)
     with opened(browser, story.site.url, tokens["viewer"]) as page:
         page.goto(address)
@@ -450,7 +450,7 @@ def test_a_home_without_the_right_is_hidden(story: PageStory, browser: Any, toke
 
 
 def test_another_site_cannot_act_by_a_users_browser(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """A form of another origin comes without the cookie of Airflow, which is same-site, and is no JSON either."""
+    """A form from a different origin comes without the cookie of Airflow, which is same-site, and is no JSON either."""
     runs = f"{story.site.url}/api/v2/dags/streamstate_stop/dagRuns"
     field = """{"logical_date":null,"conf":{"stream_id":"flights"},"x":" """
     form = f"<form method=post enctype=text/plain action={runs}><input name='{field}' value='\"}}'></form>"
@@ -464,7 +464,7 @@ def test_another_site_cannot_act_by_a_users_browser(story: PageStory, browser: A
 
 
 def test_an_editor_acts_by_runs_of_dags_as_the_user(story: PageStory, browser: Any, tokens: dict[str, str]) -> None:
-    """Snapshot, roll back, stop, resume, drain: each says what will happen, runs as the user, and does it."""
+    """Snapshot, roll back, stop, resume, drain: each shows what will happen, runs as the user, and does it."""
     client = story.home.hook().client
     with opened(browser, story.site.url, tokens["editor"]) as page:
         page.goto(story.shown_stream("flights"))
@@ -577,4 +577,4 @@ def test_a_task_shows_its_stream(story: PageStory, browser: Any, tokens: dict[st
         page.get_by_role("link", name="weather").wait_for()
         task = f"dag_id=streamstate_snapshot&run_id={quote(run_id, safe='')}&task_id=snapshot&map_index=-1"
         page.goto(f"{story.streams}task?{task}")
-        page.get_by_role("heading", name="taxis").wait_for()  # in a window of its own
+        page.get_by_role("heading", name="taxis").wait_for()  # in its own window

@@ -92,7 +92,7 @@ def test_the_test_button_names_a_bucket_that_is_not_there(
 def test_a_home_on_s3_needs_no_checkpoints_elsewhere(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_s3: NamedHome
 ) -> None:
-    """They lie beside it, and the button says so."""
+    """They are stored next to it, and the button reports that."""
     connection = Connection.from_json(on_s3.connection, conn_id="streamstate_default")
     extra = {**connection.extra_dejson, "checkpoints_uri": None}
     connection.extra = json.dumps(extra)

@@ -115,7 +115,7 @@ def test_secrets_reach_the_driver_and_nothing_else(
         wait_until(lambda: files_read(checkpoint) == 2, "two files read", 120)
         hook.client.kill("flights", grace_seconds=0)
         fed += flights.feed(2)
-        # The flush of what is dead is a launch of its own: it has the secrets, too, or the script would not even start.
+        # The flush of what is dead is a separate launch: it has the secrets, too, or the script would not even start.
         order = hook.client.order("drain", "flights")
         drained = hook.client.wait(
             WaitCondition("drained", "flights", "d-0001", command_id=order.command_id), timeout_seconds=180

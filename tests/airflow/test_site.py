@@ -22,7 +22,7 @@ PROGRAM = "import os, runpy, sys; sys.path.append(os.getcwd()); runpy.run_module
 
 
 class Up:
-    """A run below a folder, in a process group of its own."""
+    """A run below a folder, in its own process group."""
 
     def __init__(self, folder: Path, log: Path) -> None:
         self.folder = folder

@@ -64,7 +64,7 @@ def test_a_driver_that_is_killed_starts_a_dag_though_no_task_asks(place: Place) 
 
 @pytest.fixture
 def real_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Place, Postgres]]:
-    """The same with drivers of Spark, and an Airflow whose metadata lies in PostgreSQL."""
+    """The same with drivers of Spark, and an Airflow whose metadata is in PostgreSQL."""
     with spark_place(
         tmp_path, monkeypatch, {f"{DAG_ID}.py": (DAGS_FOLDER / f"{DAG_ID}.py").read_text()}, DAG_ID
     ) as found:
@@ -130,13 +130,13 @@ def _told(place: Place) -> list[str]:
 
 
 def _said(place: Place) -> list[str]:
-    """What the runs of the DAG have said, all of which have succeeded: the kind of each event, in their order."""
+    """What the runs of the DAG have reported, all of which have succeeded: the kind of each event, in their order."""
     lines = [line for run_id in place.site.run_ids(DAG_ID) for line in place.site.xcom(DAG_ID, run_id, "say")]
     return [line.split()[2].rstrip(":") for line in lines]
 
 
 def _cursor(place: Place) -> bool:
-    """Whether the trigger has begun: it keeps its cursor with the asset."""
+    """Whether the trigger has started: it keeps its cursor with the asset."""
     database = place.site.folder / "airflow.db"
     return database.exists() and b"streamstate_cursor" in database.read_bytes() + _wal(database)
 

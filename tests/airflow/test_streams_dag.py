@@ -23,7 +23,7 @@ whole = StreamsDag("streams", dag_id="whole", tags=["mine"])
 
 
 def test_a_folder_is_one_dag_or_one_for_each_file(tmp_path: Path) -> None:
-    """A file with a problem has a DAG, too; all have the file that made them, in which a version of a bundle lies."""
+    """A file with a problem has a DAG, too; all name the file that made them, which is in a version of a bundle."""
     (tmp_path / "streams").mkdir()
     for name in ("a", "b"):
         (tmp_path / "streams" / f"{name}.yaml").write_text(f"id: {name}\napplication: ../job.py\n")

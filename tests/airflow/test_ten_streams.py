@@ -53,7 +53,7 @@ class Folder:
     """The files of the ten streams, their input and what they wrote.
 
     Args:
-        base: the DAG's folder; ``streams`` and the scripts lie in it.
+        base: the DAG's folder; ``streams`` and the scripts are in it.
     """
 
     def __init__(self, base: Path, home: NamedHome) -> None:
@@ -149,8 +149,8 @@ def apply(folder: Folder, *words: object) -> tuple[Answer, dict[str, dict[str, A
 
 
 def test_ten_streams_in_waves_with_one_bad_version(home: NamedHome, tmp_path: Path) -> None:
-    """The canary is refused and nothing else is touched, by either way; mended, all ten follow, and no row is lost or
-    doubled. (Laws 2, 9)"""
+    """The canary is refused and nothing else is touched, by either way; once it is fixed, all ten follow,
+    and no row is lost or doubled. (Laws 2, 9)"""
     (tmp_path / "dags").mkdir()
     folder = Folder(tmp_path / "dags", home)
     folder.declare("one")

@@ -1,4 +1,4 @@
-"""A standalone cluster for a test, a home beside it, and nothing left of either afterwards."""
+"""A standalone cluster for a test, a home alongside it, and nothing left of either afterwards."""
 
 from __future__ import annotations
 

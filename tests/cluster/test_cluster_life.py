@@ -34,7 +34,7 @@ def test_a_stream_is_upgraded_and_drained_on_a_cluster(desk: Desk, shared_cluste
 
 
 def test_what_dies_on_a_cluster_loses_nothing(desk: Desk, spark_cluster: Cluster) -> None:
-    """A worker in a batch, then the master, then the driver: the stream goes on, each row comes out once, and nobody
+    """A worker in a batch, then the master, then the driver: the stream continues, each row comes out once, and nobody
     believes the master, to whom a killed driver has FINISHED (1a.8)."""
     stream = ClusterStream(desk, spark_cluster)
     stream.rows.feed()

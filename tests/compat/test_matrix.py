@@ -14,7 +14,7 @@ PLAN = full() if os.environ.get("STREAMSTATE_COMPAT") == "full" else quick()
 
 @pytest.mark.parametrize("life", PLAN, ids=lambda life: life.name)
 def test_every_row_comes_out_once(matrix: Matrix, life: Life) -> None:
-    """Stop, restore, drain, seed on this Spark, or with what another one left: exact; a way back that loses something
+    """Stop, restore, drain, seed on this Spark, or with what another one left: exact; a rollback that loses something
     is refused at start() (Laws 5, 9, 10, 11, 14)."""
     result = matrix.results[life]
     assert result["outcome"] in expected(life), result.get("error")

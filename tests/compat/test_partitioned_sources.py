@@ -83,7 +83,7 @@ spark.stop()
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_row_comes_once_over_restarts_and_a_batch_that_runs_again(version: str, tmp_path: Path) -> None:
-    """Spark 4.0 and 4.1 do not say where a batch begins: their reader is told by what it planned before."""
+    """Spark 4.0 and 4.1 do not report where a batch starts: their reader knows it from what it planned before."""
     spark = spark_of(version)
     (tmp_path / "in").mkdir()
     script = tmp_path / "script.py"

@@ -18,7 +18,7 @@ KEPT = [promise for promise in PROMISES if promise.__name__ not in EmrServerless
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[EmrStage]:
-    """Drivers of one promise, below a prefix of their own."""
+    """Drivers of one promise, below their own prefix."""
     stage = EmrStage(tmp_path)
     yield stage
     stage.close()
@@ -28,5 +28,5 @@ def stage(tmp_path: Path) -> Iterator[EmrStage]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("promise", KEPT, ids=lambda promise: promise.__name__)
 def test_emr_serverless_keeps_each_promise(stage: EmrStage, promise: Promise) -> None:
-    """What EMR can promise at all; the launcher's ``limits`` say why not the others."""
+    """What EMR can promise at all; the launcher's ``limits`` state why not the others."""
     promise(stage)

@@ -45,7 +45,7 @@ spark.streams.awaitAnyTermination()
 
 
 def test_every_row_comes_out_once_while_a_producer_writes(tmp_path: Path, topics: Topics) -> None:
-    """Drain, seed with other keys, stop, restore, drain; partitions are added meanwhile (1a.4, 1a.5, Law 9)."""
+    """Drain, seed with other keys, stop, restore, drain; partitions are added while it runs (1a.4, 1a.5, Law 9)."""
     source, target = topics.create("in", 2), topics.create("copies", 2)
     arguments = (str(tmp_path), topics.servers, source, target)
     conf = {"spark.jars": spark_jars()}
@@ -53,7 +53,7 @@ def test_every_row_comes_out_once_while_a_producer_writes(tmp_path: Path, topics
         flow = topics.flow(source, 300)
 
         def wait_batches(driver: Driver, count: int) -> None:
-            """So many more batches of each query than the deployment started behind, or than there are."""
+            """Wait for ``count`` more batches of each query than the deployment started after, or than there are."""
             stream.wait_event(QueryStarted, driver, 2, seconds=180)
             for query in ("counts", "copies"):
                 (started,) = (event for event in stream.events(QueryStarted) if event.query_name == query)

@@ -1,4 +1,4 @@
-"""Input that is lost while a query reads it, or between two versions of it: what Spark says, and what is said then."""
+"""Input that is lost while a query reads it, or between two versions: what Spark reports, and what we report then."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stream(kafka_spark: SparkSession, tmp_path: Path) -> Iterator[SessionStream]
 
 
 class Gate:
-    """A sink that keeps what it gets and lets the first batch wait: nobody asks the broker meanwhile."""
+    """A sink that keeps what it gets and lets the first batch wait: nobody asks the broker until then."""
 
     def __init__(self) -> None:
         self.rows: Counter[int] = Counter()
@@ -87,7 +87,7 @@ def test_a_query_that_loses_its_input_ends_with_one_clear_sentence(
     words: str,
     sentence: str,
 ) -> None:
-    """Rows go, or the topic, before Spark plans the next batch: its error is told in our words, with what to do."""
+    """Rows go, or the topic, before Spark plans the next batch: its error is reported in our words, with what to do."""
     topic = topics.create("in")
     topics.write(topic, range(50))
     driver = stream.start(write(gate, topic))
@@ -156,7 +156,7 @@ def test_a_topic_made_anew_under_a_query_that_passes_over_losses_is_gone_on_with
 def test_a_topic_taken_out_of_the_list_is_left_where_it_was(
     stream: SessionStream, write: Callable[..., DataStreamWriter], topics: Topics, gate: Gate
 ) -> None:
-    """At a seed: the other topic keeps its offsets, nobody has to accept anything, and what was left is said."""
+    """At a seed: the other topic keeps its offsets, nobody has to accept anything, and what was left is reported."""
     kept, left = topics.create("kept", 2), topics.create("left")
     gate.open()
     topics.write(kept, range(10), 0)

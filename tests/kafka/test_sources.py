@@ -114,7 +114,7 @@ def test_rows_that_retention_took_are_refused_with_their_number(
 def test_a_topic_that_is_gone_or_made_anew_or_another_is_told(
     stream: SessionStream, read: Callable[..., DataFrame], topics: Topics
 ) -> None:
-    """A topic of the same name and more rows is not the topic; nor is another one of another name."""
+    """A topic of the same name and more rows is not the topic; nor is a topic of a different name."""
     topic, out = topics.create("in"), str(stream.base / "out")
     topics.write(topic, range(10))
     first = stream.start(to_files(read(topic)), path=out)
@@ -191,7 +191,7 @@ def test_sources_that_change_places_take_their_offsets_along(
 def test_the_lag_is_the_brokers(
     stream: SessionStream, read: Callable[..., DataFrame], topics: Topics, kafka_spark: SparkSession
 ) -> None:
-    """Spark's own metric reads 0 without maxOffsetsPerTrigger; the sign of life says what the broker has."""
+    """Spark's own metric reads 0 without maxOffsetsPerTrigger; the sign of life reports what the broker has."""
     topic = topics.create("in", 2)
     topics.write(topic, range(10), 0)
     frame = read(topic)
@@ -249,7 +249,7 @@ def test_a_seed_begins_with_the_records_of_a_moment(
 def test_a_broker_that_goes_away_in_a_drain_loses_nothing(
     stream: SessionStream, read: Callable[..., DataFrame], topics: Topics, broker: KafkaBroker
 ) -> None:
-    """The drain waits or fails, and says so; when the broker is back what is left is read once (1a.5, 1a.7)."""
+    """The drain waits or fails, and reports that; when the broker is back what is left is read once (1a.5, 1a.7)."""
     topic, out = topics.create("in", 2), str(stream.base / "out")
     topics.write(topic, range(50), 0)
     driver = stream.start(to_files(read(topic)), path=out)

@@ -47,7 +47,7 @@ def place(cluster, desk: Desk) -> Iterator[object]:
 
 @pytest.fixture
 def stage(cluster, tmp_path: Path) -> Iterator[object]:
-    """Drivers without Spark in a namespace of their own, and nothing left of them afterwards."""
+    """Drivers without Spark in their own namespace, and nothing left of them afterwards."""
     from support.kube_stage import KubernetesStage
 
     found = KubernetesStage(tmp_path, cluster, f"s{next(_NUMBERS)}")

@@ -55,7 +55,7 @@ _NUMBERS = itertools.count(350)
 
 
 class InPods:
-    """Drivers as pods, reached by Airflow's own connection, whose template is a field of its own."""
+    """Drivers as pods, reached by Airflow's own connection, whose template is a separate field."""
 
     def __init__(self, stage: KubernetesStage) -> None:
         self._stage = stage

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 FILES = 9
 LOST_AFTER_SECONDS = 10.0
 MINUTE_SECONDS = 65.0
-"""For so long a control plane is away; a watcher looks at a driver elsewhere at least once a minute."""
+"""For this long a control plane is away; a watcher looks at a driver elsewhere at least once a minute."""
 QUICK = (
     *("--conf", "spark.driver.memory=600m", "--conf", f"spark.driver.extraJavaOptions={OPTIONS}"),
     *("--conf", "spark.sql.streaming.pollingDelay=50ms", "--conf", "spark.log.level=WARN"),
@@ -39,7 +39,7 @@ POLICY = (
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment of the stream: its status, every launch and claim, and how many lines its watcher had said."""
+    """A moment of the stream: its status, every launch and claim, and how many lines its watcher had printed."""
 
     status: dict[str, Any]
     launched: list[str]
@@ -55,7 +55,7 @@ class Life:
         self._files = 1
 
     def status(self) -> dict[str, Any]:
-        """What ``status`` says, also of a stream that has just failed."""
+        """What ``status`` reports, also of a stream that has just failed."""
         return shell("status", "flights", "--json").json
 
     def feed(self) -> None:
@@ -91,8 +91,8 @@ class Life:
         return Moment(self.status(), self._launched(), len(self._watcher.lines))
 
     def work_unasked(self, since: Moment, seconds: float) -> None:
-        """Its driver cannot be asked about, for so long: all the time it runs by its heartbeats, and watchers leave it
-        alone; what arrives is read."""
+        """Its driver cannot be asked about, for this long: all the time it runs by its heartbeats, and watchers leave
+        it alone; what arrives is read."""
         wait_until(lambda: "unknown" in self._same(since)["driver"], lambda: str(self.status()), 90)
         self.feed()
         until = SYSTEM_CLOCK.monotonic_seconds() + seconds
@@ -110,7 +110,7 @@ class Life:
         assert {line["sight"] for line in self._watcher.lines[since.lines :]} <= {"up"}
 
     def _same(self, since: Moment) -> dict[str, Any]:
-        """What ``status`` says: the same attempt runs. Where it cannot be asked about, its heartbeat says so."""
+        """What ``status`` reports: the same attempt runs. Where it cannot be asked about, its heartbeat shows it."""
         now, before = self.status(), since.status
         found = (now["deployment_id"], now["attempt"], now["state"])
         assert found == (before["deployment_id"], before["attempt"], "running"), now
@@ -130,7 +130,7 @@ class Life:
 def test_one_stream_lives_on_this_machine_on_yarn_and_in_pods(
     desk: Desk, yarn: YarnCluster, place: KubernetesStage
 ) -> None:
-    """It moves warm, and is upgraded warm. What a person ends by YARN's or Kubernetes' own API goes on by itself. A
+    """It moves warm, and is upgraded warm. What a person ends by YARN's or Kubernetes' own API continues by itself. A
     ResourceManager and an API server that are away for a minute, and a node whose kubelet is dead, leave it unknown and
     working, never restarted. Every flight is counted once. (Laws 1, 2, 9 and 12; 1a.8)"""
     cluster = place.cluster

@@ -47,11 +47,11 @@ subjects:
 
 
 class PodQuery(ForeignQuery):
-    """The same query, whose driver is a pod of another maker.
+    """The same query, whose driver is a pod that somebody else made.
 
     Attributes:
         labels: of its pod.
-        owner: the object that owns it; None for none.
+        owner: the object that owns it; None: nothing does.
     """
 
     def __init__(self, place: KubernetesStage) -> None:
@@ -79,7 +79,7 @@ class PodQuery(ForeignQuery):
         assert isinstance(made, dict), made
 
     def has_ended(self) -> bool:
-        """Whether its kubelet has told so, or its pod is gone."""
+        """Whether its kubelet has reported its end, or its pod is gone."""
         pod = self._place.cluster.call("GET", f"{self._pods}/{POD}")
         return pod == 404 or pod["status"].get("phase") in ("Succeeded", "Failed")
 
@@ -94,7 +94,7 @@ class PodQuery(ForeignQuery):
         return str([client.call("GET", f"{self._pods}/{POD}"), client.text(f"{self._pods}/{POD}/log?tailLines=100")])
 
     def adopt_into_a_pod(self, *words: object) -> Any:
-        """The verb; the stream goes on in a pod of ours."""
+        """The verb; the stream continues in a pod of ours."""
         return self.adopt(*self._place.words(), *words)
 
 
@@ -150,7 +150,7 @@ def test_what_an_operator_runs_is_adopted_once_its_owner_has_removed_it(
 def test_a_driver_that_spark_submit_put_into_a_pod_meets_its_barrier(
     desk: Desk, place: KubernetesStage, foreign: PodQuery
 ) -> None:
-    """It is asked by its checkpoint alone: its batch is committed, then its pod ends by itself, and ours goes on with
+    """It is asked by its checkpoint alone: its batch is committed, then its pod ends by itself, and ours continues with
     every row counted once (Laws 9 and 12)."""
     foreign.feed(2)
     foreign.start()

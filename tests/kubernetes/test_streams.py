@@ -33,7 +33,7 @@ def _log() -> str:
 
 
 def _wait_rows(flights: Flights) -> None:
-    """Wait until a day has come out."""
+    """Wait until the result of a day is written."""
     wait_until(lambda: any(True for _ in flights.written()), _log, 240)
 
 
@@ -44,14 +44,14 @@ def _drain_all(desk: Desk, deployment_id: str) -> None:
 
 
 def _delete_pods(place: KubernetesStage) -> None:
-    """As a person does it; until the kubelet has told their end."""
+    """As a person does it; until the kubelet has reported their end."""
     for pod in place.ask("pods")["items"]:
         place.cluster.call("DELETE", f"/api/v1/namespaces/{place.namespace}/pods/{pod['metadata']['name']}")
     wait_until(lambda: not place.has_running(), lambda: str(place.ask("pods")), 120)
 
 
 def test_a_stream_in_a_pod_is_upgraded_killed_and_drained(desk: Desk, place: KubernetesStage) -> None:
-    """The pod is deleted by a person, the next attempt goes on, and every flight is counted once."""
+    """The pod is deleted by a person, the next attempt continues, and every flight is counted once."""
     flights = Flights(desk.base / "flights", 4)
     lines = flights.feed()
     words = ("--app", JOBS / "count_by_origin.py", "--master", "local[2]", *QUICK, *place.words())

@@ -180,7 +180,7 @@ def test_the_preflight_names_what_mends_it(cluster: KubernetesCluster, stage: Ku
 
 
 def test_credentials_that_expire_are_unknown(cluster: KubernetesCluster, stage: KubernetesStage) -> None:
-    """401 and 403 are no death, and the reason says which."""
+    """401 and 403 are no death, and the reason states which."""
     handle, said = _working(stage)
     for user, token, words in (
         ("expired", "no-such-token", "expired"),
@@ -200,7 +200,7 @@ def test_credentials_that_expire_are_unknown(cluster: KubernetesCluster, stage: 
 def test_an_api_server_that_is_away_is_unknown_and_right_again(
     cluster: KubernetesCluster, stage: KubernetesStage
 ) -> None:
-    """A launch meanwhile says that nothing was started; the driver works on."""
+    """A launch during that time reports that nothing was started; the driver works on."""
     handle, said = _working(stage)
     cluster.end("api")
     try:
@@ -219,7 +219,7 @@ def test_an_api_server_that_is_away_is_unknown_and_right_again(
 
 
 def test_a_namespace_that_is_being_deleted(cluster: KubernetesCluster, stage: KubernetesStage) -> None:
-    """Refused by name before a launch; the driver in it ends as the cluster says."""
+    """Refused with a clear error before a launch; the driver in it ends as the cluster reports."""
     handle, _ = _working(stage)
     cluster.call("DELETE", f"/api/v1/namespaces/{stage.namespace}")
     other = stage.request("d-0001-a0002", "")
@@ -244,7 +244,7 @@ def test_only_the_last_ended_pods_are_kept(stage: KubernetesStage) -> None:
 
 
 def test_a_pod_of_another_cluster_is_not_taken_for_vanished(cluster: KubernetesCluster, stage: KubernetesStage) -> None:
-    """A namespace made anew under the name is another one: nothing is said of the driver's end."""
+    """A namespace created again under the name is another one: nothing is reported about the driver's end."""
     handle, _ = _working(stage)
     other = LaunchHandle(handle.launcher, KEY, {**handle.data, "uid": "another", "namespace_uid": "another"})
     status = stage.launcher().status(other)
@@ -253,7 +253,7 @@ def test_a_pod_of_another_cluster_is_not_taken_for_vanished(cluster: KubernetesC
 
 
 def test_a_node_that_is_drained_sends_sigterm(cluster: KubernetesCluster, stage: KubernetesStage) -> None:
-    """It reaches a driver that does not stop when it is asked to; the eviction is told by name."""
+    """It reaches a driver that does not stop when it is asked to; the reason names the eviction."""
     program = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(9))\n"
@@ -270,7 +270,7 @@ def test_a_node_that_is_drained_sends_sigterm(cluster: KubernetesCluster, stage:
 
 
 def test_a_pod_of_higher_priority_is_told(cluster: KubernetesCluster, stage: KubernetesStage) -> None:
-    """The scheduler ends the driver, and the status says who did."""
+    """The scheduler ends the driver, and the status reports who did."""
     urgent = {"metadata": {"name": f"urgent-{stage.namespace}"}, "value": 1000}
     assert isinstance(cluster.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", urgent), dict)
     handle, _ = _working(stage, cpu="1500m")

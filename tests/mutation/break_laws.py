@@ -1,8 +1,8 @@
 """Break each law on purpose, and see that the test which holds it turns red: ``python tests/mutation/break_laws.py``.
 
-``laws.toml`` beside it lists the breaks: for each law at least one text of the package that is exchanged for another
+``laws.toml`` next to it lists the breaks: for each law at least one text of the package that is exchanged for another
 one, and the tests of the tier ``fast`` that must fail then. Each break is made alone, in a temporary copy of the
-repository. What stands behind the command is a law's number or a part of a break's words: then only these are made.
+repository. What follows the command is a law's number or a part of a break's words: then only these are made.
 ``--sample 8`` makes eight of them, chosen by ``--seed``; without it the seed is the commit of the checkout.
 
 Each test runs in a process that is forked from this one: pytest and the libraries of others are imported once, the
@@ -40,7 +40,7 @@ WARM = ("click", "hypothesis", "pydantic", "pygments", "rich.console", "typing_e
 PLUGINS = ("pytest_timeout", "pytest_rerunfailures")
 NO_TEST_FAILED = 0
 SOME_TEST_FAILED = 1
-"""Pytest's exit status; any other one says that the test did not run."""
+"""Pytest's exit status; any other one means that the test did not run."""
 NOT_OF_THE_COPY = 71
 """Exit status of a process whose package is not the copy's."""
 TEST_SECONDS = 300
@@ -52,10 +52,10 @@ class Break:
 
     Attributes:
         law: the law that it breaks.
-        words: what is broken, for people.
+        words: what is broken, human-readable.
         file: of the package, from the root of the repository.
         old: the text of the file that is exchanged; it occurs there once.
-        new: what stands there instead.
+        new: what replaces it.
         tests: that must fail then, each by itself, as ``tests/…/test_x.py::test_y``.
     """
 
@@ -74,7 +74,7 @@ def breaks() -> list[Break]:
 
 
 def sample(found: Sequence[Break], count: int, seed: str) -> list[Break]:
-    """So many of them, the same ones for the same seed; all where there are no more."""
+    """``count`` of them, the same ones for the same seed; all if there are no more."""
     return sorted(random.Random(seed).sample(found, min(count, len(found))), key=found.index)
 
 
@@ -148,7 +148,7 @@ class Runs:
             sys.pycache_prefix = str(folder / "bytecode")
         os.chdir(self.copy)
         signal.signal(signal.SIGALRM, _too_long)
-        signal.signal(signal.SIGTERM, _ended)  # a child has a session of its own, and is ended by this process alone
+        signal.signal(signal.SIGTERM, _ended)  # a child has its own session, and is ended by this process alone
 
     def is_green(self, test: str) -> bool:
         """Whether a test passes; what it imports is compiled for later runs."""

@@ -1,6 +1,6 @@
 """A seeded sample of the mutants that mutmut has made: ``mutmut run $(python tests/mutation/sample.py 40 checkpoint)``.
 
-The first argument is how many mutants of each file, the others are parts of the files' paths (all files where there
+The first argument is how many mutants of each file, the others are parts of the files' paths (all files if there
 are none). ``STREAMSTATE_MUTATION_SEED`` is the seed, 0 where it is not set. Mutants are made by any run of mutmut,
 below ``mutants/``.
 """

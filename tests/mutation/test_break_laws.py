@@ -16,7 +16,7 @@ SAMPLE = 16
 
 
 def test_a_sample_of_the_breaks_is_seen() -> None:
-    """Its tests turn red, each under its break. A failure says the seed, which is the commit of the checkout."""
+    """Its tests turn red, each under its break. A failure shows the seed, which is the commit of the checkout."""
     status, said = _run(ENGINE, "--sample", str(SAMPLE))
     assert status == 0, said
     assert f"{SAMPLE} of {SAMPLE} breaks were seen" in said

@@ -1,6 +1,6 @@
-"""Record the net anew: ``python tests/net/record.py``, after a change that is meant. Look at the diff before a commit.
+"""Record the net again: ``python tests/net/record.py``, after a change that is meant. Look at the diff before a commit.
 
-What stands behind the command are names of lives, or ``surfaces``: then only these are recorded.
+What follows the command are names of lives, or ``surfaces``: then only these are recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from support.surfaces import surfaces_text  # noqa: E402
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Write what differs; says which files."""
+    """Write what differs, and print which files."""
     names = [name for name in LIVES if not wanted or name in wanted]
     found = {trace_path(name): trace_text(name) for name in names}
     if not wanted or "surfaces" in wanted:

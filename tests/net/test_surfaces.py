@@ -1,6 +1,6 @@
 """What a user can set, on every surface, is as it was recorded: no name, default or help changes unseen.
 
-``python tests/net/record.py`` records it anew, where a change of it is meant.
+``python tests/net/record.py`` records it again, where a change of it is meant.
 """
 
 from __future__ import annotations

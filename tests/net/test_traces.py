@@ -1,6 +1,6 @@
 """The traces of whole lives are as they were recorded: a refactoring changes no write and no launch.
 
-``python tests/net/record.py`` records them anew, where a change of them is meant.
+``python tests/net/record.py`` records them again, where a change of them is meant.
 """
 
 from __future__ import annotations

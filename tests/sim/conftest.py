@@ -13,7 +13,7 @@ from support.sim_workers import in_processes
 
 
 class Sweep(Protocol):
-    """Lives once for each case, and tells all that broke a law."""
+    """Lives once for each case, and reports all that broke a law."""
 
     def __call__(self, cases: Iterable[object], live: Callable[[int, object], object], *, every: int = 1) -> None:
         """
@@ -26,7 +26,7 @@ class Sweep(Protocol):
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the scripts lie, for all lives, also of several at once: their bytes are always the same."""
+    """Where the scripts are, for all lives, also of several at once: their bytes are always the same."""
     return tmp_path_factory.mktemp("lives")
 
 

@@ -27,7 +27,7 @@ class Scene:
     """What is adopted.
 
     Attributes:
-        is_stopped: nothing runs, and it is said; ``planned``: a batch of it was cut by a kill.
+        is_stopped: nothing runs, and the request states that; ``planned``: a batch of it was cut by a kill.
         fails: batches that fail the first time; its supervisor starts the query again.
     """
 
@@ -75,8 +75,8 @@ def counted(folder: Path, scene: Scene) -> FaultPlan:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_the_adopter_may_die_at_every_write(folder: Path, sweep: Sweep, scene: Scene) -> None:
-    """Killed before or after any write, or its reply lost: the same call goes on, each batch of the foreign query runs
-    once and in order, by one driver, and one deployment of ours follows it (Laws 1, 2, 3, 8, 9, 12, 13 and 14)."""
+    """Killed before or after any write, or its reply lost: the same call continues, each batch of the foreign query
+    runs once and in order, by one driver, and one deployment of ours follows it (Laws 1, 2, 3, 8, 9, 12, 13 and 14)."""
     calm = counted(folder, scene)
 
     def live(_: int, case: tuple[int, Fault]) -> None:
@@ -92,7 +92,7 @@ def test_the_adopter_may_die_at_every_write(folder: Path, sweep: Sweep, scene: S
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_every_read_may_go_unanswered(folder: Path, sweep: Sweep, scene: Scene) -> None:
-    """A call that fails at a read leaves no barrier behind, or goes on when it is repeated (Laws 2 and 12)."""
+    """A call that fails at a read leaves no barrier behind, or continues when it is repeated (Laws 2 and 12)."""
     calm = counted(folder, scene)
 
     def live(_: int, number: int) -> None:
@@ -113,7 +113,7 @@ def test_every_read_may_go_unanswered(folder: Path, sweep: Sweep, scene: Scene) 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_an_adopter_that_died_may_be_given_up(folder: Path, sweep: Sweep, scene: Scene) -> None:
-    """Killed at any write, then given up: the foreign query goes on by itself, and misses no batch (Law 12)."""
+    """Killed at any write, then abandoned: the foreign query continues by itself, and misses no batch (Law 12)."""
     calm = counted(folder, scene)
 
     def live(_: int, number: int) -> None:
@@ -138,7 +138,7 @@ def test_an_adopter_that_died_may_be_given_up(folder: Path, sweep: Sweep, scene:
 
 @pytest.mark.timeout(900)
 def test_two_may_adopt_at_once(folder: Path, sweep: Sweep) -> None:
-    """Before each call of one, another does all of it: one of them is told, and there is one driver (Laws 1 and 2)."""
+    """Before each call of one, another does all of it: one of them learns it; there is one driver (Laws 1 and 2)."""
     scene = SCENES[0]
     calm = counted(folder, scene)
 

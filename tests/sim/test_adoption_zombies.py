@@ -27,7 +27,7 @@ def adopt(stage: AdoptingStage, plan: FaultPlan | None = None) -> bool:
 
 
 def give_up(stage: AdoptingStage, plan: FaultPlan | None = None) -> bool:
-    """Whether it was given up."""
+    """Whether it was abandoned."""
     try:
         stage.adoptions(plan).give_up("orders")
     except StreamStateError:
@@ -44,9 +44,10 @@ def calls_of(stage: AdoptingStage, act: Callable[[AdoptingStage, FaultPlan], boo
 
 @contextmanager
 def asleep_at(stage: AdoptingStage, number: int, act: Callable[[], object]) -> Iterator[FaultPlan]:
-    """Before that call another has its way, after the hold is over.
+    """Before that call another has its way, after the hold has ended.
 
-    The call may be of a thread that only reads: the verb can be over before that thread wakes up, so it is waited for.
+    The call may be of a thread that only reads: the verb can have ended before that thread wakes up, so it is waited
+    for.
     """
     sleeps, is_awake = threading.Event(), threading.Event()
 
@@ -63,7 +64,7 @@ def asleep_at(stage: AdoptingStage, number: int, act: Callable[[], object]) -> I
 
 
 def assert_free(stage: AdoptingStage) -> None:
-    """Nothing of ours is in the way of the query, and no driver of ours goes on with it, now or later (Law 14)."""
+    """Nothing of ours is in the way of the query, and no driver of ours continues with it, now or later (Law 14)."""
     assert stage.barriers() == [], "the controller that gave it up was told that the query may be started"
     assert list(stage.launcher.requests) == []
     try:
@@ -95,7 +96,7 @@ def staged(folder: Path, *, runs: bool) -> AdoptingStage:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("runs", [False, True], ids=["stopped", "running"])
 def test_an_adopter_wakes_up_after_it_was_given_up(folder: Path, sweep: Sweep, runs: bool) -> None:
-    """It puts nothing into the log, or takes it back, and starts nothing; the query goes on by itself, and misses no
+    """It puts nothing into the log, or withdraws it, and starts nothing; the query continues by itself, and misses no
     batch (Laws 4, 12 and 14)."""
     calm = calls_of(staged(folder, runs=runs), adopt)
     record = next(call.number for call in calm.calls if call.writes and call.key.endswith("adoption.json"))
@@ -139,7 +140,7 @@ CUTS = (("counts/offsets/4", 1), ("manifest.json", 1), ("adoption.json", 3), ("s
 
 @pytest.mark.timeout(900)
 def test_an_adopter_that_failed_wakes_up_after_another_has_adopted(folder: Path, sweep: Sweep) -> None:
-    """While it takes back what it put, and removes what it copied: both are another's by now (Laws 4 and 14)."""
+    """While it withdraws what it put, and removes what it copied: both are another's by now (Laws 4 and 14)."""
     calm = calls_of(AdoptingStage(folder), adopt)
     struck = next(call.number for call in calm.calls if call.writes and call.key.endswith("manifest.json"))
     failing = FaultPlan({struck: Fault.UNAVAILABLE})
@@ -162,7 +163,7 @@ def test_an_adopter_that_failed_wakes_up_after_another_has_adopted(folder: Path,
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("key", "nth"), CUTS, ids=[key for key, _ in CUTS])
 def test_who_gives_up_wakes_up_after_another_has(folder: Path, sweep: Sweep, key: str, nth: int) -> None:
-    """It is given up, whatever ordered that: nothing of ours is in the way (Law 12)."""
+    """It is abandoned, whatever ordered that: nothing of ours is in the way (Law 12)."""
     calm = calls_of(cut_at(folder, key, nth), give_up)
 
     def live(_: int, number: int) -> None:
@@ -177,7 +178,7 @@ def test_who_gives_up_wakes_up_after_another_has(folder: Path, sweep: Sweep, key
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("key", "nth"), CUTS, ids=[key for key, _ in CUTS])
 def test_who_gives_up_wakes_up_after_another_has_adopted(folder: Path, sweep: Sweep, key: str, nth: int) -> None:
-    """The barrier of a stream that goes on stays where it is, and so does its snapshot (Laws 4 and 14)."""
+    """The barrier of a stream that continues stays where it is, and so does its snapshot (Laws 4 and 14)."""
     calm = calls_of(cut_at(folder, key, nth), give_up)
 
     def live(_: int, number: int) -> None:
@@ -193,6 +194,6 @@ def test_who_gives_up_wakes_up_after_another_has_adopted(folder: Path, sweep: Sw
             assert give_up(stage)
             assert_free(stage)
 
-    # Behind the last write but one, which says so, it is given up, and may be adopted anew.
+    # Behind the last write but one, which records that, it is abandoned, and may be adopted again.
     given_up = calm.writes[-2].number
     sweep([call.number for call in calm.calls if call.number <= given_up], live, every=2)

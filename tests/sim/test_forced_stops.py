@@ -58,7 +58,7 @@ class ForcedLife(Life):
         )
 
     def _recover(self, controller: Controller, step: Step, number: int, error: StreamStateError) -> bool:
-        # A stop that was refused is a stop that was not forced: the same again, and nothing beside it.
+        # A stop that was refused is a stop that was not forced: the same again, and nothing else.
         return True if step.verb == "stop" else super()._recover(controller, step, number, error)
 
 
@@ -86,8 +86,8 @@ def test_wherever_a_driver_is_ended_every_row_comes_once(folder: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_controller_may_die_at_every_write_and_kill(folder: Path, sweep: Sweep) -> None:
-    """Killed before or after any write, launch or kill, or its reply lost: the same request goes on, and the driver is
-    ended once (Laws 1, 2, 3, 8; 1a.8)."""
+    """Killed before or after any write, launch or kill, or its reply lost: the same request continues, and the driver
+    is ended once (Laws 1, 2, 3, 8; 1a.8)."""
     calm, _ = lived(folder)
     assert [call.method for call in calm.calls["controller"]].count("kill") == 3
 
@@ -101,6 +101,6 @@ def test_the_controller_may_die_at_every_write_and_kill(folder: Path, sweep: Swe
 
 @pytest.mark.timeout(900)
 def test_every_read_of_the_controller_may_go_unanswered(folder: Path, sweep: Sweep) -> None:
-    """A read that the store does not answer changes nothing: the same request goes on (Law 2)."""
+    """A read that the store does not answer changes nothing: the same request continues (Law 2)."""
     calm, _ = lived(folder)
     sweep(reads_of(calm, "controller"), lambda _, strike: lived(folder, strike), every=11)

@@ -80,7 +80,7 @@ def test_the_same_life_is_lived_twice_in_the_same_way(folder: Path, calm: World)
 def test_the_controller_may_die_at_every_write_and_launch(
     calm: World, sweep: Sweep, struck: Callable[[int, Strike], World]
 ) -> None:
-    """A controller killed before or after any write or launch, or whose reply is lost: the same request ids go on
+    """A controller killed before or after any write or launch, or whose reply is lost: the same request ids continue
     where it was, and nothing is done twice (Laws 1, 2, 3, 5, 8, 14; 1a.8, 1a.9)."""
     sweep(writes_of(calm, "controller", *KILL_POINTS), struck)
 
@@ -90,8 +90,8 @@ def test_the_driver_may_die_in_every_durable_state(
     calm: World, sweep: Sweep, struck_so: Callable[[int, Case], World]
 ) -> None:
     """A driver killed around any of its writes, and before any claim, state, sink or commit of any batch of either
-    query: resume, takeover, redeploy or the drain's next attempt go on from the log, the planned batch runs again over
-    the same bounds, and each row is counted once (Laws 3, 9, 11, 12, 13, 14; 1a.5, 1a.6, 1a.7, 1a.10)."""
+    query: resume, takeover, redeploy or the drain's next attempt continue from the log, the planned batch runs again
+    over the same bounds, and each row is counted once (Laws 3, 9, 11, 12, 13, 14; 1a.5, 1a.6, 1a.7, 1a.10)."""
     sweep(product(deaths_of_drivers(calm), RECOVERIES), struck_so)
 
 
@@ -115,15 +115,15 @@ def test_every_batch_may_fail(calm: World, sweep: Sweep, struck_so: Callable[[in
 def test_every_read_may_go_unanswered(
     calm: World, sweep: Sweep, struck: Callable[[int, Strike], World], actor: str
 ) -> None:
-    """A read that the store does not answer changes nothing: the same request goes on (Law 2), never ends the job, and
-    loses no row (Law 7)."""
+    """A read that the store does not answer changes nothing: the same request continues (Law 2), never ends the job,
+    and loses no row (Law 7)."""
     sweep(reads_of(calm, actor), struck, every=7)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("style", OTHER_STYLES)
 def test_one_query_may_be_over_long_before_the_other(folder: Path, sweep: Sweep, style: Style) -> None:
-    """One of two queries failed, ended by itself, began late, or is not started by a version at all: after a crash
+    """One of two queries failed, ended by itself, started late, or is not started by a version at all: after a crash
     between the barriers, flushes, snapshots and ends of the two, each row of both is counted once (Laws 5, 9, 11, 12,
     13, 14; 1a.11, 1a.12)."""
     calm = lived(folder, style=style)
@@ -132,7 +132,7 @@ def test_one_query_may_be_over_long_before_the_other(folder: Path, sweep: Sweep,
         strikes = [strike for strike in case if strike is not None]
         lived(folder, *strikes, recovery=RECOVERIES[number % 3], style=style)
 
-    # Where one query goes on without the other, one has failed before: in its third batch, or in its first.
+    # Where one query continues without the other, one has failed before: in its third batch, or in its first.
     before: list[Strike | None] = [Strike("batch", 3), Strike("batch", 27)] if style == "tolerant" else [None]
     alone = [*deaths_of_drivers(calm), *failures_of_batches(calm), *writes_of(calm, "driver", Fault.REPLY_LOST)]
     sweep(product(alone, before), live, every=13 if len(before) > 1 else 11)

@@ -1,4 +1,4 @@
-"""A new version is judged by how it goes over its batches beside the old one, not by a single number."""
+"""A new version is judged by how it goes over its batches compared with the old one, not by a single number."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_slow_source_is_no_fault_of_the_new_version(tmp_path: Path, settings: 
 
 
 def test_a_slow_trigger_is_no_fault_of_the_new_version(tmp_path: Path) -> None:
-    """Its script says a batch in four minutes, as before: so few are committed in its time, and that is said."""
+    """Its script asks for a batch every four minutes, as before: few are committed in its time, which is reported."""
     steady = Version(trigger_seconds=240.0)
     upgrade = PacedUpgrade(tmp_path, old=steady, new=steady, settings=BUSY, warms_seconds=800.0)
     view = upgrade.run()
@@ -78,8 +78,8 @@ def test_a_slow_trigger_is_no_fault_of_the_new_version(tmp_path: Path) -> None:
 def test_a_version_that_is_only_slower_is_kept_unless_it_was_asked_otherwise(
     tmp_path: Path, settings: AgentSettings, factor: float | None, outcome: str
 ) -> None:
-    """It reads less than half of what comes, and of what the old one read: both rates are told, on a busy machine as
-    well, and it is rolled back by a factor alone that it comes to."""
+    """It reads less than half of what comes, and of what the old one read: both rates are reported, on a busy machine
+    as well, and it is rolled back by a factor alone that it comes to."""
     upgrade = PacedUpgrade(
         tmp_path,
         old=Version(rows_per_batch=30),
@@ -97,7 +97,7 @@ def test_a_version_that_is_only_slower_is_kept_unless_it_was_asked_otherwise(
 
 @pytest.mark.parametrize(("settings", "hangs_after"), [(BUSY, 0), (SETTINGS, 1), (BUSY, 2)])
 def test_a_version_that_stands_still_is_rolled_back(tmp_path: Path, settings: AgentSettings, hangs_after: int) -> None:
-    """Input waits, and no batch is committed, also not after a first one: the old version goes on."""
+    """Input waits, and no batch is committed, also not after a first one: the old version continues."""
     upgrade = PacedUpgrade(
         tmp_path,
         old=Version(rows_per_batch=30),

@@ -110,7 +110,7 @@ PAIRS = {
 
 
 def met(folder: Path, pair: Pair, *turns: tuple[int, float], fences_may_stray: bool = False) -> Race:
-    """Two meet, and each is done or told why not."""
+    """Two meet, and each is done or learns why not."""
     found = race(folder, SCENES[pair.scene], pair.first, pair.second, turns, fences_may_stray=fences_may_stray)
     for answer in found.answers.values():
         assert not isinstance(answer, StreamStateError) or isinstance(answer, ConflictError), found.answers
@@ -135,8 +135,8 @@ def each_pause(folder: Path, sweep: Sweep, pair: Pair, live: Callable[[Race], No
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", PAIRS)
 def test_wherever_two_meet_the_laws_hold(folder: Path, sweep: Sweep, name: str) -> None:
-    """One is paused at each of its calls until the other is done, at once or a minute later: each is done or told why
-    not, every order has one end, no two drivers run on one log, and each row is counted once (Laws 1, 2, 4, 8, 14;
+    """One is paused at each of its calls until the other is done, at once or a minute later: each is done or learns
+    why not, every order has one end, no two drivers run on one log, and each row is counted once (Laws 1, 2, 4, 8, 14;
     1a.8)."""
     each_pause(folder, sweep, PAIRS[name])
 
@@ -144,7 +144,7 @@ def test_wherever_two_meet_the_laws_hold(folder: Path, sweep: Sweep, name: str) 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scene", ["stopped", "dead"])
 def test_of_two_deploys_at_once_one_wins(folder: Path, sweep: Sweep, scene: str) -> None:
-    """Wherever two deploys meet, one becomes the next deployment and the other is told which (Laws 1 and 4)."""
+    """Wherever two deploys meet, one becomes the next deployment and the other learns which (Laws 1 and 4)."""
     pair = Pair(scene, NEXT, OTHER)
 
     def live(found: Race) -> None:
@@ -193,6 +193,6 @@ def test_one_order_twice_at_once_is_one_command(folder: Path, sweep: Sweep, verb
     ),
 )
 def test_two_may_take_turns_in_any_way(folder: Path, name: str, turns: list[tuple[int, float]]) -> None:
-    """Any interleaving of the calls of two controllers, with pauses in which the driver goes on and an intent gets old:
-    the laws hold (Laws 1, 2, 4, 14; 1a.8)."""
+    """Any interleaving of the calls of two controllers, with pauses in which the driver continues and an intent gets
+    old: the laws hold (Laws 1, 2, 4, 14; 1a.8)."""
     met(folder, PAIRS[name], *turns, fences_may_stray=True)

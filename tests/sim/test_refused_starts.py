@@ -59,7 +59,7 @@ def calm(folder: Path) -> World:
 
 
 def test_a_refused_start_changes_nothing(calm: World) -> None:
-    """The version after it goes on where the one before it stopped. (Law 17)"""
+    """The version after it continues where the one before it stopped. (Law 17)"""
     assert len(calm.plans["counts"].sink.batches) > 4
 
 

@@ -26,7 +26,7 @@ SETTLED = KEPT_UPGRADES + 3
 
 
 def test_the_home_of_a_stream_that_is_upgraded_for_years_stays_as_it_is(folder: Path) -> None:
-    """Every row comes once, the lineage is whole, and as many objects lie in each room after the last upgrade
+    """Every row comes once, the lineage is complete, and as many objects are in each room after the last upgrade
     as after the first ones (Laws 3 and 4)."""
     world, life = years_of(folder, UPGRADES)
     assert world.violations == []

@@ -131,7 +131,7 @@ def test_what_an_interrupted_query_leaves_is_in_nobodys_way(checkpoints: Iterato
 
 
 def test_a_zombie_can_take_back_a_fence_once_and_is_found(checkpoints: Iterator[Checkpoint]) -> None:
-    """A driver paused between look and copy overwrites the fence and runs one more batch: its log says so (1a.8)."""
+    """A driver paused between look and copy overwrites the fence and runs one more batch: its log shows it (1a.8)."""
     checkpoint = next(checkpoints)
     query = S3AQuery(checkpoint)
     run(query, 2)
@@ -166,4 +166,4 @@ def test_an_exchange_never_goes_over_what_came_late(checkpoints: Iterator[Checkp
     entry = checkpoint.read_offset(3)
     assert entry is not None
     assert not entry.is_ours
-    assert checkpoint.position().planned_id == 3  # and the flush does not begin
+    assert checkpoint.position().planned_id == 3  # and the flush does not start

@@ -75,7 +75,7 @@ def test_a_whole_life_under_faults_loses_nothing(folder: Path, store: ServerStor
 def test_a_home_that_is_gone_ends_no_driver(
     folder: Path, store: ServerStore, s3_proxy: StrikingProxy, first: int
 ) -> None:
-    """With the home out of reach for 40 requests on end the job goes on, orders are given again, and no law breaks."""
+    """With the home out of reach for 40 requests in a row the job continues, orders are repeated, and no law breaks."""
     s3_proxy.outages.append(range(first, first + 40))
     life = live(folder, SplitStore(store, MemoryStore()))
     assert len(s3_proxy.seen) > first + 40

@@ -52,7 +52,7 @@ class Place:
 
 @pytest.fixture
 def place(s3_proxy: StrikingProxy, folder: Path, request: pytest.FixtureRequest) -> Place:
-    """Its clock stands still while no actor sleeps: an hour takes no longer than its requests."""
+    """Its clock does not move while no actor sleeps: an hour takes no longer than its requests."""
     return Place(re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()), folder, s3_proxy)
 
 

@@ -44,7 +44,7 @@ def stored_bytes(shelf: Shelf) -> int:
 
 
 def test_the_second_snapshot_moves_what_has_changed(shelf: Shelf, s3_proxy: StrikingProxy) -> None:
-    """Bytes of what is new and 5 % at most, one copy for each new file, and both are whole by the server's own
+    """Bytes of what is new and 5 % at most, one copy for each new file, and both are complete by the server's own
     checksums (Law 3)."""
     checkpoint = run_stateful(shelf.checkpoint(), 0)
     for batch_id in range(1, 6):

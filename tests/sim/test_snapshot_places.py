@@ -48,14 +48,14 @@ def data_in(store: Store) -> list[str]:
 
 
 def test_snapshots_lie_where_they_are_to_and_nowhere_else(calm: World) -> None:
-    """Rows in are rows out; beside the checkpoints there is nothing of them."""
+    """Rows in are rows out; next to the checkpoints there is nothing of them."""
     assert data_in(calm.store) == []
     assert bool(data_in(calm.place)) == (calm.snapshots == PLACE)
 
 
 @pytest.mark.timeout(900)
 def test_the_controller_may_die_at_every_write_and_launch(calm: World, folder: Path, sweep: Sweep) -> None:
-    """The same request ids go on where it was (Laws 1, 2, 3, 5, 8, 14)."""
+    """The same request ids continue where it was (Laws 1, 2, 3, 5, 8, 14)."""
 
     def live(number: int, strike: Strike) -> World:
         return lived(folder, calm.snapshots, strike, recovery=RECOVERIES[number % 3])

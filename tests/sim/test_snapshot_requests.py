@@ -73,7 +73,7 @@ class AskingLife(Life):
 
 
 def lived(folder: Path, *strikes: Strike, care: Care = "resume") -> tuple[World, AskingLife]:
-    """A life, and the laws at its end: the request has become one snapshot, and the one that its asker was told of."""
+    """A life, and the laws at its end: the request has become one snapshot, which its asker was given."""
     world = make_world(folder)
     world.strikes = strikes
     life = AskingLife(world, steps=ASKING_LIFE, care=care)
@@ -109,7 +109,7 @@ def between(world: World, actor: str, first: str, last: str) -> range:
 
 @pytest.mark.timeout(900)
 def test_a_driver_may_die_anywhere_between_request_and_ready(calm: World, folder: Path, sweep: Sweep) -> None:
-    """Around each of its writes in between: the next attempt, or the next version, is asked anew under the same id; or
+    """Around each of its writes in between: the next attempt, or the next version, is asked again under the same id; or
     the manifest that it has left answers (Laws 2, 3; 1a.13)."""
     window = between(calm, "driver", "/events/00000005.json", "/commands/00000001.json")
     deaths = [one for one in deaths_of_drivers(calm) if one.actor == "driver" and one.number in window]
@@ -124,7 +124,7 @@ def test_a_driver_may_die_anywhere_between_request_and_ready(calm: World, folder
 
 @pytest.mark.timeout(900)
 def test_whoever_asks_may_die_anywhere_in_between(calm: World, folder: Path, sweep: Sweep) -> None:
-    """At each of its writes: its next life goes on under the same id (Laws 1, 2, 8)."""
+    """At each of its writes: its next life continues under the same id (Laws 1, 2, 8)."""
     window = between(calm, "controller", f"/idempotency/{REQUEST}.json", "/commands/00000001.json")
     strikes = [one for one in writes_of(calm, "controller", *KILL_POINTS) if one.number in window]
     assert strikes

@@ -1,7 +1,7 @@
 """Whole upgrades and rollbacks with crashes anywhere: the old version runs as before, or the new one is healthy.
 
 After a crash of any actor at any call the others continue from the stores alone; each row comes once, no law is
-broken, and the lineage is whole. ``STREAMSTATE_SIM=full`` leaves out nothing.
+broken, and the lineage is complete. ``STREAMSTATE_SIM=full`` leaves out nothing.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def test_controller_and_driver_may_both_die(folder: Path, calm: dict[str, World]
 def test_a_controller_that_wakes_up_after_another_finished_the_upgrade_harms_nothing(
     folder: Path, calm: dict[str, World], sweep: Sweep, climb: str
 ) -> None:
-    """It stands still at any write; another finishes the upgrade, and a second one after it; what the sleeper then
+    """It is paused at any write; another finishes the upgrade, and a second one after it; what the sleeper then
     still does is refused, or was done (Laws 1, 2 and 4)."""
     # The drain at the end of the climb comes after what follows it.
     steps = (*CLIMBS[climb][:-1], *LIFE_AFTER)
@@ -187,7 +187,7 @@ def test_a_controller_that_wakes_up_after_another_finished_the_upgrade_harms_not
 def test_two_controllers_that_go_on_at_once_are_as_good_as_one(
     folder: Path, calm: dict[str, World], sweep: Sweep, climb: str
 ) -> None:
-    """One stands still at any write for a moment, in which another with the same requests begins to go on; then both
+    """One is paused at any write for a moment, in which another with the same requests starts to continue; then both
     do (Laws 1, 2 and 4)."""
 
     def live(number: int, strike: Strike) -> None:

@@ -45,7 +45,7 @@ def assert_nothing_is_left(world: World) -> None:
     assert world.schedule.now_seconds > world.away.at_seconds, "it vanished after the end"
     world.away = None
     assert_laws(world)
-    # On a server a write within seconds of the last look may land; by that no home is there.
+    # On a server a write within seconds of the last poll may land; by that no home is there.
     assert not HomePresence(world.mount_point, FakeClock()).is_there()
 
 
@@ -71,7 +71,7 @@ def test_a_home_may_vanish_at_any_time_of_a_life(folder: Path, sweep: Sweep) -> 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("climb", ["restore", "drain"])
 def test_a_home_may_vanish_at_any_time_of_an_upgrade(folder: Path, sweep: Sweep, climb: str) -> None:
-    """It goes on from its journal; nothing is fenced or rolled back by an absence (Laws 2, 4, 14)."""
+    """It continues from its journal; nothing is fenced or rolled back by an absence (Laws 2, 4, 14)."""
     calm, expected = climbed(folder, climb, None)
 
     def live(_number: int, case: tuple[float, str]) -> World:

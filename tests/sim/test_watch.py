@@ -24,7 +24,7 @@ def calm(folder: Path) -> WatchedLife:
 
 
 def restarted_once_each(life: WatchedLife) -> None:
-    """One attempt for each death of a driver, each of one process, and none before its backoff is over."""
+    """One attempt for each death of a driver, each of one process, and none before its backoff has ended."""
     attempts = sorted(int(key.rpartition("a")[2]) for key in life.world.machine)
     assert attempts == list(range(1, len(life.died_at) + 2)), (attempts, life.died_at)
     register = life.world.control.need_register().value
@@ -51,7 +51,7 @@ def test_the_watcher_may_die_at_every_write_and_launch(folder: Path, calm: Watch
 
 @pytest.mark.timeout(900)
 def test_the_watcher_may_die_at_every_read(folder: Path, calm: WatchedLife, sweep: Sweep) -> None:
-    """Or its read is not answered: it goes on when the store does. What it had seen is in no memory but its own; the
+    """Or its read is not answered: it continues when the store does. What it had seen is in no memory but its own; the
     next one looks again (Laws 1, 2)."""
     deaths = [Strike("watcher", call.number) for call in calm.world.calls["watcher"] if not call.writes]
     strikes = [*deaths, *reads_of(calm.world, "watcher")]
@@ -78,7 +78,7 @@ def test_driver_and_watcher_may_die_together_at_every_call(folder: Path, calm: W
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("wrong_seconds", [0.0, -HOUR_SECONDS, HOUR_SECONDS])
 def test_two_watchers_restart_once_whatever_their_clocks_say(folder: Path, wrong_seconds: float) -> None:
-    """Neither restarts before the backoff is over, although one's clock says that it is long over, or far away; the
+    """Neither restarts before the backoff has ended, although by one's clock that was long ago, or is far away; the
     second loses the compare-and-swap (Laws 1, 2, 4)."""
     restarted_once_each(watched(folder, watchers={"first": 0.0, "second": wrong_seconds}, deaths=3))
 
@@ -94,7 +94,7 @@ def unstopped(folder: Path) -> HangingLife:
 def test_a_driver_that_hangs_anywhere_is_ended_and_restarted_once(
     folder: Path, unstopped: HangingLife, sweep: Sweep, actor: str
 ) -> None:
-    """It stands still at any call, or with Spark before any claim, state, sink or commit, and its launcher says that it
+    """It hangs at any call, or with Spark before any claim, state, sink or commit, and its launcher reports that it
     lives: it is silent, then ended, and only then comes the next attempt; each row is counted once (Laws 1, 2, 14;
     1a.8)."""
 
@@ -121,7 +121,7 @@ def test_no_driver_that_works_is_ended_whatever_the_clocks_say(folder: Path, wro
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("wrong_seconds", [0.0, HOUR_SECONDS])
 def test_the_window_holds_whatever_the_clocks_say(folder: Path, wrong_seconds: float) -> None:
-    """After so many restarts the stream stays failed, and says why, until a person starts it (Law 2)."""
+    """After the given number of restarts the stream stays failed, and reports why, until a person starts it (Law 2)."""
     policy = {**POLICY, "max_restarts": 2, "initial_backoff_seconds": 0.5}
     with pytest.raises(AssertionError, match="attempt 3 was not restarted") as refused:
         watched(folder, watchers={"first": 0.0, "second": wrong_seconds}, deaths=3, policy=policy)

@@ -28,7 +28,7 @@ def calm(folder: Path) -> World:
 
 
 def paused_driver(folder: Path) -> Callable[[int, Strike], World]:
-    """Live with a driver that stands still at the strike, out of reach, until everybody else is done."""
+    """Live with a driver that is paused at the strike, out of reach, until everybody else is done."""
 
     def live(_: int, strike: Strike) -> World:
         world = make_world(folder)
@@ -50,8 +50,8 @@ def paused_driver(folder: Path) -> Callable[[int, Strike], World]:
 
 @pytest.mark.timeout(900)
 def test_a_driver_that_wakes_up_after_its_successors_harms_nothing(calm: World, sweep: Sweep, folder: Path) -> None:
-    """A driver paused at any write, and taken for dead, wakes up when others have gone on: it finds its log fenced and
-    itself replaced, and what it still does touches its own keys only (Laws 4, 9, 11 and 14; 1a.8)."""
+    """A driver paused at any write, and taken for dead, wakes up when others have continued: it finds its log fenced
+    and itself replaced, and what it still does touches its own keys only (Laws 4, 9, 11 and 14; 1a.8)."""
     writes = [Strike("driver", call.number, None) for call in calm.calls["driver"] if call.writes]
     sweep(writes, paused_driver(folder), every=5)
 
@@ -76,7 +76,7 @@ def test_an_orchestrator_that_wakes_up_after_another_finished_its_work_harms_not
         life = Life(world)
 
         def take_over(process: Process) -> None:
-            # The other one knows which step it is at; this one goes on with its own, and then sees that it is over.
+            # The other one knows which step it is at; this one continues with its own, and then sees that it has ended.
             successor = Life(world, progress=dataclasses.replace(life.progress, tries=dict(life.progress.tries)))
             other = world.schedule.start(
                 "successor", lambda other: successor.drive(other, world.calm_controller(other))

@@ -56,7 +56,7 @@ def _files(folder: Path) -> dict[str, int]:
 
 
 def test_a_fresh_start_over_held_ids_is_refused_and_a_restore_into_a_new_folder_is_made_ready(tmp_path: Path) -> None:
-    """Nothing is touched, one sentence says which ids and what to do; the restored query's new folder can be read."""
+    """Nothing is touched, one sentence names the ids and what to do; the restored query's new folder can be read."""
     with Deployments(tmp_path) as stream:
         first = stream.deploy(SCRIPT, str(tmp_path), "out")
         stream.feed({"v": 1})

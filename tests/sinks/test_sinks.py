@@ -1,4 +1,4 @@
-"""Every sink, on the Sparks where it exists: what becomes of rows when a stream ends and begins again (Law 14)."""
+"""Every sink, on the Sparks where it exists: what becomes of rows when a stream ends and starts again (Law 14)."""
 
 from __future__ import annotations
 

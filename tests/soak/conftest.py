@@ -53,6 +53,6 @@ def quick_jvm(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture
 def drivers(request: pytest.FixtureRequest, tmp_path: Path, quick_jvm: None) -> Iterator[Drivers]:
-    """Drivers of a soak in the folder ``soak``, where ``--launcher`` says; none of them is left."""
+    """Drivers of a soak in the folder ``soak``, where ``--launcher`` puts them; none of them is left."""
     with LAUNCHERS[request.config.getoption("--launcher", "local")](tmp_path / "soak") as made:
         yield made

@@ -1,4 +1,4 @@
-"""One Spark for all tests of this folder; each test gets a session of its own on it."""
+"""One Spark for all tests of this folder; each test gets its own session on it."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def spark(shared_spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a test's input, output and checkpoints lie."""
+    """Where a test's input, output and checkpoints are."""
     (tmp_path / "in").mkdir()
     return tmp_path

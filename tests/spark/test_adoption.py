@@ -34,7 +34,7 @@ def foreign(desk: Desk) -> Iterator[ForeignQuery]:
 
 @contextmanager
 def in_background(act: Callable[[], Answer]) -> Iterator[Future[Answer]]:
-    """Something that goes on meanwhile; it is over at the end."""
+    """Run this during the block, which waits for its end."""
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(act)
 
@@ -121,7 +121,7 @@ def test_the_barrier_is_taken_back_when_its_batch_fails(desk: Desk, foreign: For
 
 
 def test_an_idle_query_is_left_as_it_is(desk: Desk, foreign: ForeignQuery) -> None:
-    """It would not notice a barrier, so none is put; it is said, and the query runs on."""
+    """It would not notice a barrier, so none is put; that is reported, and the query runs on."""
     foreign.feed(2)
     foreign.start()
     foreign.wait_committed(1)

@@ -93,7 +93,7 @@ def test_an_attached_script_is_stopped_resumed_and_drained_with_its_own_part(tmp
 
 
 def test_a_drain_from_before_the_start_is_obeyed_by_an_attached_script(tmp_path: Path) -> None:
-    """Published before it began: its query reads nothing, and the job's own part is done (1a.11)."""
+    """Published before it started: its query reads nothing, and the job's own part is done (1a.11)."""
     with Deployments(tmp_path, attaches=True) as stream:
         stream.feed({"t": seconds_of(0, 1), "k": "unread", "v": 1})
         deployment_id = stream.record(SPEAKS, str(tmp_path))

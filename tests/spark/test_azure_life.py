@@ -26,7 +26,7 @@ CONNECTOR = "hadoop-azure-3.5.0"
 
 @pytest.fixture
 def desk(tmp_path: Path, azure_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A home on Azure and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
+    """A home on Azure and nothing else, as the environment sets it; launches in a folder; no driver left afterwards."""
     variables = {
         "STREAMSTATE_HOME": f"abfs://{CONTAINER}@{HOST}/{tmp_path.name}",
         "STREAMSTATE_WORK_DIR": str(Desk(tmp_path).home),
@@ -38,7 +38,7 @@ def desk(tmp_path: Path, azure_url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def connector(azure_url: str) -> dict[str, str]:
-    """What Spark is told of the server that stands for Azure's; the key is handed over by the launch."""
+    """Spark's configuration for the server in Azure's place; the key is handed over by the launch."""
     jars = fetch_jars(CONNECTOR, pinned(Path(__file__).parents[1] / "support" / "azure_jars.txt"))
     hadoop = {
         "abfs.endpoint": azure_url.removeprefix("http://"),
@@ -57,7 +57,7 @@ def connector(azure_url: str) -> dict[str, str]:
 
 @pytest.mark.named
 def test_a_life_on_azure(desk: Desk, azure_url: str) -> None:
-    """Deploy, snapshot, stop, restore, drain, seed, drain: rows in are rows out, and every snapshot is whole."""
+    """Deploy, snapshot, stop, restore, drain, seed, drain: rows in are rows out, and every snapshot is complete."""
     stream = S3Stream(desk.base, connector(azure_url))
     stream.feed(3)
     first = stream.deploy().json["deployment_id"]

@@ -66,7 +66,7 @@ def test_sparks_own_entries_survive_parse_and_format(spark: Any, folder: Path) -
 
 
 def test_barrier_ends_a_busy_query_at_a_batch_boundary(spark: Any, folder: Path) -> None:
-    """The batch in flight commits, the next is never claimed, and a later start goes on without a lost row (1a.4)."""
+    """The batch in flight commits, the next is never claimed, and a later start continues without a lost row (1a.4)."""
     feed, sink = Feed(folder / "in"), Collected(seconds=0.3)
     feed.add(12)
     checkpoint = local_checkpoint(folder)
@@ -128,7 +128,7 @@ def test_spark_does_not_carry_our_mark_on(spark: Any, folder: Path) -> None:
 
 
 def failed_under_a_barrier(spark: Any, folder: Path) -> tuple[Feed, Collected, Any, Any]:
-    """A query whose batch 2 failed while our entry lay at 3, as after the death of its driver."""
+    """A query whose batch 2 failed while our entry was at 3, as after the death of its driver."""
     feed, sink = Feed(folder / "in"), Collected(fail_at=2)
     feed.add(3)
     checkpoint = local_checkpoint(folder)
@@ -143,7 +143,7 @@ def failed_under_a_barrier(spark: Any, folder: Path) -> tuple[Feed, Collected, A
 
 
 def test_barrier_over_an_uncommitted_batch_loses_it_without_repair(spark: Any, folder: Path) -> None:
-    """The loss: Spark takes our entry for the latest plan, never runs batch 2, and says nothing (Law 12, 1a.2)."""
+    """The loss: Spark takes our entry for the latest plan, never runs batch 2, and reports nothing (Law 12, 1a.2)."""
     feed, sink, checkpoint, stream = failed_under_a_barrier(spark, folder)
     feed.add(1)
     query = run_to_end(stream, checkpoint, sink)

@@ -73,7 +73,7 @@ PLANS: dict[str, Plan] = {
 
 
 def fork_to(checkpoint: Checkpoint, name: str) -> Checkpoint:
-    """A fork of where the checkpoint stands, as a successor gets it."""
+    """A fork of the checkpoint at its position, as a successor gets it."""
     position = checkpoint.position()
     files = {key[len(checkpoint.prefix) + 1 :]: key for key in files_of(checkpoint, position)}
     target = Checkpoint(checkpoint.store, name)
@@ -93,7 +93,7 @@ CASES = [*((plan, "hdfs") for plan in PLANS), *((plan, "rocksdb") for plan in ST
 
 @pytest.mark.parametrize(("plan", "provider"), CASES)
 def test_fork_goes_on_where_its_source_stood(spark: Any, folder: Path, provider: str, plan: str) -> None:
-    """Forked with state, its predecessor deleted: ids go on, every row once, as if nothing had been (1a.6, 1a.10)."""
+    """Forked with state, predecessor deleted: ids continue, every row once, as if nothing had been (1a.6, 1a.10)."""
     use_provider(spark, provider)
     feed = Feed(folder / "in")
     feed.add(5)

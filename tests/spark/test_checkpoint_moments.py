@@ -68,7 +68,7 @@ def starting_over_a_planned_batch(spark: Any, folder: Path, gate: Gate) -> tuple
 
 
 def test_an_entry_put_while_the_query_starts_up_loses_a_batch(spark: Any, folder: Path, gate: Gate) -> None:
-    """The loss: Spark takes the entry for its latest plan, passes over batch 1, runs on, and says nothing (1a.2)."""
+    """The loss: Spark takes the entry for its latest plan, passes over batch 1, runs on, and reports nothing (1a.2)."""
     feed, sink, checkpoint, query = starting_over_a_planned_batch(spark, folder, gate)
     put_carelessly(checkpoint, 2, 1)
     gate.open()
@@ -116,7 +116,7 @@ def about_to_claim_batch_1(spark: Any, folder: Path, gate: Gate) -> tuple[Feed, 
 
 
 def successor_of(spark: Any, folder: Path, checkpoint: Checkpoint) -> None:
-    """What starts from where the checkpoint was said to stand, over wider bounds, into the same sink."""
+    """What starts from where the checkpoint was reported to be, over wider bounds, into the same sink."""
     wide = read_files(spark, folder, files_per_batch=10).select("k", "v")
     run_to_end(wide, checkpoint, folder / "out")
 
@@ -130,7 +130,7 @@ def kept_as(checkpoint: Checkpoint, name: str) -> Checkpoint:
 
 
 def test_an_entry_that_is_believed_too_early_loses_rows(spark: Any, folder: Path, gate: Gate) -> None:
-    """The loss: our entry lies there and reads back as ours, and Spark's rename goes over it. Batch 1 runs after the
+    """The loss: our entry is there and reads back as ours, and Spark's rename goes over it. Batch 1 runs after the
     end that was kept, and a successor's batch 1 over other bounds is skipped by the sink (1a.3, Law 14)."""
     feed, checkpoint, query = about_to_claim_batch_1(spark, folder, gate)
     put_carelessly(checkpoint, 1, 0)

@@ -1,4 +1,4 @@
-"""Seeds on real Spark: fresh state at the drained positions, ids going on, late rows staying late."""
+"""Seeds on real Spark: fresh state at the drained positions, ids continuing, late rows staying late."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_rows_that_were_late_stay_late_with_the_old_watermark(
 
 
 def test_fresh_ids_lose_rows_in_the_file_sink(spark: Any, folder: Path) -> None:
-    """The loss that Law 9 prevents: a checkpoint that begins at 0 again writes nothing into the same folder."""
+    """The loss that Law 9 prevents: a checkpoint that starts at 0 again writes nothing into the same folder."""
     feed = Feed(folder / "in")
     feed.add(2)
     run_to_end(stateless(spark, folder), local_checkpoint(folder), folder / "out")

@@ -1,4 +1,4 @@
-"""Real Spark does what the simulation says: the same steps as ``tests/unit/driver/test_conformance_simulated.py``."""
+"""Real Spark does what the simulation does: the same steps as ``tests/unit/driver/test_conformance_simulated.py``."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class RealStage:
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 def test_spark_does_what_the_simulation_says(spark: SparkSession, folder: Path, provider: str, step: Step) -> None:
-    """Both providers; the day a release of Spark changes one of these facts, this says so first."""
+    """Both providers; the day a release of Spark changes one of these facts, this shows it first."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS[provider])
     stage = RealStage(spark, folder)
     try:

@@ -91,7 +91,7 @@ class Life:
         return sorted(int(path.name) for path in folder.glob("[0-9]*"))
 
     def wait_read(self, deployment_id: str) -> None:
-        """Wait until every window that is closed has come out: all input was read."""
+        """Wait until every closed window is written: all input was read."""
         expected = len(self.rows.expected()) - 2
         wait_until(lambda: len(self.rows.found()) >= expected, f"the output of {deployment_id}", 120)
 

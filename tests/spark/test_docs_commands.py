@@ -150,7 +150,7 @@ def test_every_line_is_run_or_its_need_is_named() -> None:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A reader's folder: the scripts of ``dags/jobs`` and the migrations lie in it, and the shell is used from it."""
+    """A reader's folder: the scripts of ``dags/jobs`` and the migrations are in it, and the shell is used from it."""
     with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_")) as made:
         for folder in ("jobs", "migrations"):
             for script in (ROOT / "dags" / folder).glob("*.py"):

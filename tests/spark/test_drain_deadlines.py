@@ -51,7 +51,7 @@ query.awaitTermination()
 
 @pytest.mark.named
 def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_path: Path) -> None:
-    """At one barrier for a snapshot first, from which both go on. Then the quick query stood at its barrier and is
+    """At one barrier for a snapshot first, from which both continue. Then the quick query stood at its barrier and is
     started again; the slow one is in its batch and loses the barrier from under it; then both drain, every row once
     (1a.3, Law 12)."""
     with Deployments(tmp_path) as stream:

@@ -88,7 +88,7 @@ class Stage:
         return max(self.stream.committed("counts"), default=-1) + 1
 
     def wait_barrier(self, batch_id: int, driver: Driver) -> None:
-        """Wait until an entry of ours lies at this place."""
+        """Wait until an entry of ours is at this place."""
         entry = self.stream.checkpoint_folder("counts") / "offsets" / str(batch_id)
         wait_until(
             lambda: entry.exists() and "streamstate.barrier" in entry.read_text(),

@@ -1,4 +1,4 @@
-"""A batch that never ends, on real Spark: ``stop --deadline`` gives up, or ends the driver and keeps its end."""
+"""A batch without end, on real Spark: ``stop --deadline`` abandons the stop, or ends the driver and keeps its end."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def fed_rows(base: Path) -> Counter[int]:
 
 
 def test_a_batch_that_never_ends_is_cut_and_its_rows_come_once(desk: Desk) -> None:
-    """The stop cannot be taken back once it is obeyed, and says so; the kill keeps the last committed batch, names the
-    one that was cut, and the next version runs that one again over the same bounds (Laws 6, 9, 14; 1a.6, 1a.8)."""
+    """The stop cannot be withdrawn once it is obeyed, and reports that; the kill keeps the last committed batch, names
+    the one that was cut, and the next version runs that one again over the same bounds (Laws 6, 9, 14; 1a.6, 1a.8)."""
     rows = WindowRows(desk.base)
     app = desk.base / "job.py"
     app.write_text(STUCK_AFTER_ITS_SINK)

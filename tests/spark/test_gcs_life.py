@@ -24,7 +24,7 @@ CONNECTOR = "gcs-connector-3.1.9"
 
 @pytest.fixture
 def desk(tmp_path: Path, gcs_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A home on GCS and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
+    """A home on GCS and nothing else, as the environment sets it; launches in a folder; no driver left afterwards."""
     variables = {
         "STREAMSTATE_HOME": f"gs://{BUCKET}/{tmp_path.name}",
         "STREAMSTATE_WORK_DIR": str(Desk(tmp_path).home),
@@ -35,7 +35,7 @@ def desk(tmp_path: Path, gcs_url: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def connector(gcs_url: str) -> dict[str, str]:
-    """What Spark is told of Google's connector, and of the server that stands for Google's."""
+    """Spark's configuration for Google's connector, and for the server in Google's place."""
     jars = fetch_jars(CONNECTOR, pinned(Path(__file__).parents[1] / "support" / "gcs_jars.txt"))
     hadoop = {
         "impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
@@ -60,7 +60,7 @@ def connector(gcs_url: str) -> dict[str, str]:
 
 @pytest.mark.named
 def test_a_life_on_gcs(desk: Desk, gcs_url: str) -> None:
-    """Deploy, snapshot, stop, restore, drain, seed, drain: rows in are rows out, and every snapshot is whole."""
+    """Deploy, snapshot, stop, restore, drain, seed, drain: rows in are rows out, and every snapshot is complete."""
     stream = S3Stream(desk.base, connector(gcs_url))
     stream.feed(3)
     stream.deploy()

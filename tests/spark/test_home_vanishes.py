@@ -25,15 +25,16 @@ SETTINGS = ("--setting", "heartbeat_seconds=0.5", "--setting", "command_poll_sec
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A home whose checkpoints lie elsewhere, the machine's own ``spark-submit``, and no driver left afterwards."""
+    """A home whose checkpoints are elsewhere, the machine's own ``spark-submit``, and no driver left afterwards."""
     with desk_with(tmp_path, monkeypatch, ("PYSPARK_", "SPARK_", "STREAMSTATE_")) as made:
         monkeypatch.setenv("STREAMSTATE_CHECKPOINTS", str(tmp_path / "checkpoints"))
         yield made
 
 
 def test_a_home_that_is_away_for_a_while_costs_nothing(desk: Desk) -> None:
-    """Renamed away, an empty folder in its place as an unmounted disk leaves it: batches go on, every verb says that
-    there is no home, nothing is written there; back again the stream obeys, and every row came once. (Laws 4 and 5)"""
+    """Renamed away, an empty folder in its place as an unmounted disk leaves it: batches continue, every verb
+    reports that there is no home, nothing is written there; back again the stream obeys, and every row came once.
+    (Laws 4 and 5)"""
     rows, app = WindowRows(desk.base), desk.base / "job.py"
     app.write_text(SCRIPT)
     rows.feed()

@@ -66,8 +66,8 @@ def exact(sums: Sums) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_driver_that_hangs_is_told_ended_and_restarted_and_its_rows_are_exact(sums: Sums) -> None:
-    """`status` does not call it running; the watcher ends it, has proof of that, and the next attempt goes on from the
-    last commit (1a.8, Laws 1, 2 and 14)."""
+    """`status` does not call it running; the watcher ends it, has proof of that, and the next attempt continues from
+    the last commit (1a.8, Laws 1, 2 and 14)."""
     with watching(sums.desk.base / "watch.out") as watch:
         sums.deploy("one", *HUNG, *QUICK_SIGNS)
         wait_until(lambda: len(sums.found()) > 100, "rows", 120)
@@ -112,7 +112,7 @@ def test_a_driver_that_wakes_after_its_successor_has_started_harms_nothing(sums:
 
 
 def _out_of_reach(sums: Sums) -> None:
-    """Its machine is another one, as far as the records of its launch say."""
+    """Its machine is another one, as far as the records of its launch show."""
     key = layout.launch_record_key("sums", "d-0001", "d-0001-a0001")
     folder = sums.desk.home / layout.launch_folder("sums", "d-0001", "d-0001-a0001")
     for path, is_record in ((sums.desk.home / key, True), (folder / HANDLE, False)):

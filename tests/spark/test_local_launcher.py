@@ -155,7 +155,7 @@ def test_what_is_asked_for_reaches_the_driver_and_nobody_else(launcher: LocalLau
 
 
 def test_kill_ends_java_python_daemon_and_workers(launcher: LocalLauncher, tmp_path: Path) -> None:
-    """Of a driver whose workers sleep and ignore SIGTERM nothing is left, and its end is told."""
+    """Of a driver whose workers sleep and ignore SIGTERM nothing is left, and its end is reported."""
     request = request_of(tmp_path, SLEEP, conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
     handle = launcher.launch(request)
     busy = tmp_path / "busy"

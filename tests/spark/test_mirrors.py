@@ -1,4 +1,4 @@
-"""A home that is lost while its stream runs on real Spark, and the stream that goes on from its mirrors."""
+"""A home that is lost while its stream runs on real Spark, and the stream that continues from its mirrors."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_a_stream_goes_on_from_its_mirrors(desk: Desk, tmp_path: Path) -> None:
 
 @pytest.mark.named
 def test_what_was_written_behind_the_last_copy_is_taken_out_again(desk: Desk, tmp_path: Path) -> None:
-    """Home and driver are lost in full run, the output is not: the start is refused, as it would skip rows, and says
-    what takes out of the sink what came after the copy. Then no row is lost, and none is doubled (Law 14)."""
+    """Home and driver are lost in full run, the output is not: the start is refused, as it would skip rows, and the
+    error states what removes from the sink what came after the copy. Then no row is lost or doubled (Law 14)."""
     stream, mirror = S3Stream(desk.base), tmp_path / "second"
     stream.feed(3)
     first = stream.deploy("--mirror", mirror).json["deployment_id"]

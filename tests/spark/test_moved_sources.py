@@ -1,4 +1,4 @@
-"""A file source whose files lie elsewhere now, on real Spark: each row is counted once (``--move-source``)."""
+"""A file source whose files are elsewhere now, on real Spark: each row is counted once (``--move-source``)."""
 
 from __future__ import annotations
 

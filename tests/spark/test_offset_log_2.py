@@ -113,7 +113,7 @@ def test_state_keeps_its_partitions_whatever_the_session_asks_for(
 
 
 def test_a_log_stays_in_the_version_that_it_began_with(spark_2: Any, folder: Path) -> None:
-    """Whatever the session asks for later: what is read there is what Spark goes on with."""
+    """Whatever the session asks for later: what is read there is what Spark continues with."""
     for began, later in (("1", "2"), ("2", "1")):
         base = folder / f"log-{began}"
         (base / "in").mkdir(parents=True)
@@ -188,7 +188,7 @@ class NamedLife:
         return self.stream.start(self.writer(**names), path=str(self.stream.base / "out"), start=start)
 
     def wait_read(self, driver: SessionDriver, **names: str) -> None:
-        """Until committed batches have read all that lies in these folders."""
+        """Until committed batches have read all that is in these folders."""
         checkpoint = Checkpoint(self.stream.home, self.stream.checkpoint_key("rows"))
         wanted = {name: self.input.fed[folder] for name, folder in names.items()}
 
@@ -237,7 +237,7 @@ def life(shared_spark: Any, folder: Path) -> Iterator[NamedLife]:
 
 
 def test_named_sources_are_swapped_added_renamed_and_removed_over_seeds_and_a_restore(life: NamedLife) -> None:
-    """Each goes on where it was, wherever it stands and whatever its name: every row once (1a.6, 1a.10, Laws 5, 9)."""
+    """Each continues where it was, in any order and under any name: every row once (1a.6, 1a.10, Laws 5, 9)."""
     life.input.add("a", "b")
     driver = life.start(first="a", second="b")
     life.wait_read(driver, first="a", second="b")
@@ -265,7 +265,7 @@ def test_named_sources_are_swapped_added_renamed_and_removed_over_seeds_and_a_re
 
 
 def test_a_restore_under_another_name_is_refused_where_spark_would_read_anew(life: NamedLife) -> None:
-    """Before anything is built; under the old names the stream goes on (Law 5)."""
+    """Before anything is built; under the old names the stream continues (Law 5)."""
     life.input.add("a", "b")
     driver = life.start(first="a", second="b")
     life.wait_read(driver, first="a", second="b")
@@ -281,7 +281,7 @@ def test_a_restore_under_another_name_is_refused_where_spark_would_read_anew(lif
 
 
 def test_the_next_attempt_goes_on_over_a_batch_that_failed_in_the_first_run(life: NamedLife) -> None:
-    """The batch that was planned runs over its bounds, and what was written into the log is said (1a.6, 1a.7)."""
+    """The batch that was planned runs over its bounds, and what was written into the log is reported (1a.6, 1a.7)."""
 
     def rows(sink: Collected) -> Any:
         reader = life.spark.readStream.schema("t timestamp, k string, v long").option("maxFilesPerTrigger", 1)

@@ -40,7 +40,7 @@ def test_what_a_plain_run_has_committed_is_seen(spark: SparkSession, tmp_path: P
 
 
 def test_what_holds_nothing_and_what_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
-    """Neither raises: the start goes on, and the second is named."""
+    """Neither raises: the start continues, and the second is named."""
     never = look_at_own_checkpoint(spark, settings(location=str(tmp_path / "never")))
     assert never is not None
     assert (never.batch_id, never.unread_reason) == (None, "")

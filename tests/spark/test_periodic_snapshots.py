@@ -24,7 +24,7 @@ two = rows.writeStream.queryName("rows").format("json").start(base + "/rows")
 one.awaitTermination()
 two.awaitTermination()
 """
-# Some seconds after a batch Spark's maintenance writes a full state beside the changes of its version.
+# Some seconds after a batch Spark's maintenance writes a full state next to the changes of its version.
 MAINTAINED = {
     "spark.sql.streaming.stateStore.providerClass": PROVIDERS["hdfs"],
     "spark.sql.streaming.stateStore.maintenanceInterval": "4s",
@@ -37,8 +37,8 @@ QUIET_SECONDS = 3.0
 @pytest.mark.named
 def test_they_come_by_themselves_and_two_of_one_position_are_equal(tmp_path: Path) -> None:
     """Each query at its own committed batch; none where nothing is new; what is asked for at the same position holds
-    the same items under the same digest, although Spark has written its state anew; one request is one snapshot; and a
-    new version goes on from a periodic one as from any other."""
+    the same items under the same digest, although Spark has rewritten its state; one request is one snapshot; and a
+    new version continues from a periodic one as from any other."""
     with Deployments(tmp_path) as stream:
 
         def batches() -> list[dict[str, int | None]]:
@@ -101,5 +101,5 @@ def test_they_come_by_themselves_and_two_of_one_position_are_equal(tmp_path: Pat
 
 
 def all_ids(stream: Deployments) -> list[str]:
-    """The snapshots that the first deployment told of, in order."""
+    """The snapshots that the first deployment reported, in order."""
     return [event.snapshot_id for event in stream.events(SnapshotReady, "d-0001")]

@@ -49,8 +49,8 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def test_a_resume_and_a_drain_run_the_bytes_of_the_deploy(desk: Desk) -> None:
-    """The script beside the stream was broken since, and its jar removed: the resume, and the drain of what has ended,
-    never read them; a pinned file that was altered is refused, and never run (Law 15)."""
+    """The original of the script was broken since, and its jar removed: the resume, and the drain of what has
+    ended, never read them; a pinned file that was altered is refused, and never run (Law 15)."""
     rows = WindowRows(desk.base)
     (desk.base / "rates.jar").unlink()
     (desk.base / "job.py").write_text("raise SystemExit('these bytes were never deployed')\n")

@@ -1,4 +1,4 @@
-"""What the reading of plans rests on: how Spark numbers operators, and what a real writer says."""
+"""What the reading of plans rests on: how Spark numbers operators, and what a real writer reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHAPES = ("chained", "union", "joined_full", "limited", "session", "deduplicated
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_spark_gives_operators_the_ids_that_the_reading_gives(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """State is bound by these: the names that Spark writes beside each id are those of the reading."""
+    """State is bound by these: the names that Spark writes alongside each id are those of the reading."""
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     use_provider(spark, "rocksdb")
     frame = QUERIES[name](spark, tmp_path)

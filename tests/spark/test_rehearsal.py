@@ -1,4 +1,4 @@
-"""A rehearsal on real Spark, by the shell, beside a stream that runs: what it says, and what it leaves alone."""
+"""A rehearsal on real Spark, by the shell, alongside a stream that runs: what it reports, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def plan(desk: Desk, *words: object) -> Answer:
 
 @pytest.mark.named
 def test_a_change_is_known_before_anything_is_stopped(desk: Desk) -> None:
-    """One that fits, one whose state Spark refuses, one that cannot start: told in words, each with its status. No
+    """One that fits, one whose state Spark refuses, one that cannot start: reported as text, each with its status. No
     foreachBatch is called, no sink, position or checkpoint touched, and the stream runs on as if nothing were asked."""
     feed(desk, 0)
     feed(desk, 1)

@@ -1,4 +1,4 @@
-"""What Spark says of changes on a fork of real state, by a rehearsal: what it refuses, and what it lets pass."""
+"""What Spark reports about changes on a fork of real state, by a rehearsal: what it refuses, and what it lets pass."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 class Rehearsed:
-    """A query whose state lies in a snapshot, and rehearsals on it."""
+    """A query whose state is in a snapshot, and rehearsals on it."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark, self.folder = spark, folder
@@ -150,7 +150,7 @@ def test_spark_says_of_each_change_whether_the_state_can_be_read(spark: Any, fol
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_the_variables_of_a_processor_are_known_after_its_batch(spark: Any, folder: Path) -> None:
-    """No plan tells them: the fork does, once the new processor has run on it."""
+    """No plan shows them: the fork does, once the new processor has run on it."""
     from pyspark.sql.streaming import StatefulProcessor
 
     class Counter(StatefulProcessor):  # type: ignore[misc]

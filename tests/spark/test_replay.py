@@ -68,7 +68,7 @@ def checkpoint_of(desk: Desk) -> dict[str, bytes]:
 
 @pytest.mark.named
 def test_the_batch_that_failed_runs_again_beside_the_stream(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails as it did, with the script's own error; the mended script runs it on the state of before it, and its
+    """It fails as it did, with the script's own error; the fixed script runs it on the state of before it, and its
     rows are in files; the checkpoint and the output of the stream are as before. (Law 4, Law 14)"""
     work = desk.base / "work"
     (work / "in").mkdir(parents=True)

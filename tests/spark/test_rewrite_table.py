@@ -1,5 +1,5 @@
-"""The truth table of state that is written anew, each row tried: it is the state of a run that began with the new
-version, and the query goes on as that one.
+"""The truth table of state that is rewritten, each row tried: it is the state of a run that started with the new
+version, and the query continues as that one.
 
 ``STREAMSTATE_TRUTH=full`` tries every row, ``STREAMSTATE_RECORD=1`` records what was seen for
 ``docs/reference/rewritten-state.md``.
@@ -29,7 +29,7 @@ TRIED = tuple(row for row in ROWS if IN_FULL or row.in_ci)
 def lab(shared_spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RewriteLab]:
     """One warm session for all rows."""
     session = shared_spark.newSession()
-    # Batches of a few rows: neither generated code nor a checksum beside each file of a checkpoint pays.
+    # Batches of a few rows: neither generated code nor a checksum alongside each file of a checkpoint pays.
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
     session.conf.set("spark.sql.streaming.pollingDelay", "10ms")
@@ -74,7 +74,7 @@ def check_with_clock(lab: RewriteLab, row: Row, checkpoint: Checkpoint) -> None:
     assert by_place(lab.state_of(checkpoint)) == by_place(lab.state_of(other))
     assert lab.run_hours_ahead(row.new, checkpoint) == lab.run_hours_ahead(row.new, other)
     assert by_place(lab.state_of(checkpoint)) == by_place(lab.state_of(other))
-    # Without input Spark begins one batch after the other for such timeouts, and never comes to an end.
+    # Without input Spark starts one batch after the other for such timeouts, and never comes to an end.
     first, second = (lab.run(row.new, each, "all", empty_batches=False) for each in (checkpoint, other))
     assert told(first) == told(second)
 

@@ -1,4 +1,4 @@
-"""Streams whose state is written anew, from the shell, on real Spark: rescaled, moved, migrated, and back."""
+"""Streams whose state is rewritten, from the shell, on real Spark: rescaled, moved, migrated, and back."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def pinned(desk: Desk, deployment_id: str, setting: str) -> str:
 @pytest.mark.named
 def test_a_stream_is_rescaled_moved_and_migrated_and_goes_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """HDFS-backed state moves to RocksDB in another number of partitions, back to the old number, through a migration
-    and its inverse, and through one without a function: every row counts once in every version, each plan says what
+    and its inverse, and through one without a function: every row counts once in every version, each plan reports what
     became of the state, and what does not fit is refused before anything stops. (Law 5, Law 9, Law 15)"""
     work, script = desk.base / "work", desk.base / "job.py"
     (work / "in").mkdir(parents=True)

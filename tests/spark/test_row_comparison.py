@@ -106,7 +106,7 @@ def test_rows_are_compared_as_bags_and_by_their_keys(spark: SparkSession) -> Non
 def test_names_that_differ_in_case_alone_are_two_columns_where_the_script_has_it_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The folders are read in a session of their own, with the case sensitivity of the script's."""
+    """The folders are read in their own session, with the case sensitivity of the script's."""
     script = spark.newSession()
     script.conf.set("spark.sql.caseSensitive", "true")
     for name, value in (("old", 2), ("new", 3)):

@@ -51,7 +51,7 @@ def test_running_sums_are_those_of_a_batch_through_crashes_every_few_seconds(sum
     found = sums.found()
     assert Counter((row["k"], row["v"], row["total"]) for row in found) == sums.expected()
     by_value = [row["by"] for row in sorted(found, key=lambda row: row["v"])]
-    assert by_value == sorted(by_value)  # the new version goes on where the old one stood
+    assert by_value == sorted(by_value)  # the new version continues where the old one stood
     assert set(by_value) == {"one", "two"}
     started = [entry.event for each in ("d-0001", "d-0002") for entry in sums.control.journal(each).events()]
     planned = [event.planned_batch_id for event in started if isinstance(event, QueryStarted)]

@@ -41,7 +41,7 @@ print("sums", sorted(tuple(row) for row in spark.table("landed").select("k", "n"
 
 def test_several_queries_are_flushed_and_what_cannot_be_is_named(tmp_path: Path) -> None:
     """Files, foreachBatch, a table: whole. A total without a watermark keeps its rows, and is named (Law 16): tried on
-    a fork before anything is stopped, so that the drain is rejected and all goes on, and then done by name."""
+    a fork before anything is stopped, so that the drain is rejected and all continues, and then done by name."""
     with Deployments(tmp_path) as stream:
         stream.feed({"t": seconds_of(0, 1), "k": "a", "v": 1}, {"t": seconds_of(0, 2), "k": "b", "v": 2})
         stream.feed({"t": seconds_of(0, 3), "k": "a", "v": 3})

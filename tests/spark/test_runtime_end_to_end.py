@@ -128,7 +128,7 @@ def test_a_stream_lives_through_stop_resume_drain_and_new_versions(tmp_path: Pat
 
 @pytest.mark.named
 def test_state_made_in_one_time_zone_is_not_restored_in_another(tmp_path: Path) -> None:
-    """Spark goes on in silence, and one hour has two keys; refused by name, with no checkpoint, and mendable."""
+    """Spark continues in silence, and one hour has two keys; refused explicitly, with no checkpoint, and fixable."""
     with Deployments(tmp_path) as stream:
         first = stream.deploy(IN_ZONE + TO_FILES, str(tmp_path), "UTC")
         stream.feed(_row(1, "a", 1), _row(2, "b", 2))

@@ -1,4 +1,4 @@
-"""Runs and writers on real Spark: what the deciding half is told about a query is so."""
+"""Runs and writers on real Spark: what the deciding half learns about a query is true."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _until(is_so: Any, run: SparkQueryRun) -> None:
 
 
 def test_facts_name_watermarks_sources_sink_and_trigger(spark: SparkSession, folder: Path) -> None:
-    """What a writer says about itself, read without starting or changing anything."""
+    """What a writer reports about itself, read without starting or changing anything."""
     from pyspark.sql import functions as fn
 
     rows = _rows(spark, folder)
@@ -76,7 +76,7 @@ def test_facts_name_watermarks_sources_sink_and_trigger(spark: SparkSession, fol
         "processing_time",
     )
     assert plain.watermarks == ()
-    # A source that stands twice in the plan has two lines in the offset log.
+    # A source that occurs twice in the plan has two lines in the offset log.
     assert _writer(rows.union(rows).writeStream).facts.sources_count == 2
     kinds = {
         "complete": _writer(rows.groupBy("k").count().writeStream.outputMode("complete")).facts.output_mode,
@@ -98,7 +98,7 @@ def test_facts_name_watermarks_sources_sink_and_trigger(spark: SparkSession, fol
 
 
 def test_the_same_plan_has_the_same_fingerprint(spark: SparkSession, folder: Path) -> None:
-    """A loop that builds its query anew is told from a second query (1a.12)."""
+    """A loop that builds its query again is distinguished from a second query (1a.12)."""
     first = _writer(_counts(spark, folder).writeStream).facts.plan_fingerprint
     assert first == _writer(_counts(spark, folder).writeStream).facts.plan_fingerprint
     assert first != _writer(_rows(spark, folder).writeStream).facts.plan_fingerprint
@@ -156,7 +156,7 @@ def test_a_writer_runs_again_and_the_scripts_own_is_left_alone(spark: SparkSessi
 
 
 def test_the_sink_says_what_it_holds_before_any_start_and_after(spark: SparkSession, folder: Path) -> None:
-    """A file sink's log says it, whoever wrote it; where nothing is kept nothing is held; a function cannot tell."""
+    """A file sink's log shows it, whoever wrote it; where nothing is kept nothing is held; a function cannot know."""
     Feed(folder / "in").add(1)
     writer = _writer(_rows(spark, folder).writeStream.format("json"), str(folder / "out"))
     assert writer.held_batches(None, 0) == HeldBatches()
@@ -299,7 +299,7 @@ def test_a_run_that_is_being_stopped_has_not_ended(spark: SparkSession, folder: 
     """``isActive`` turns false while a batch is still being cut; only a thread that has ended writes nothing more."""
     from airflow_streamstate.driver.spark.spark_query import SparkQueryRun
 
-    gate = folder / f"gate-{uuid.uuid4().hex}"  # noqa: TID251 - a name of its own
+    gate = folder / f"gate-{uuid.uuid4().hex}"  # noqa: TID251 - its own name
 
     def holds(batch: DataFrame, batch_id: int) -> None:
         (folder / "inside").touch()

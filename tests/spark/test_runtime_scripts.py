@@ -1,4 +1,4 @@
-"""What scripts do, and that they may go on doing it: every behaviour is the one without us, until a stop or a drain."""
+"""What scripts do, and may continue to do: every behaviour is the one without us, until a stop or a drain."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ if sys.argv[2] == "fail":
 
 
 def test_a_script_that_ends_by_itself_is_finished_and_can_go_on(tmp_path: Path) -> None:
-    """Its threads are waited for, atexit works, its status is kept, and the next attempt goes on after its batches."""
+    """Its threads are waited for, atexit works, its status is kept; the next attempt continues after its batches."""
     with Deployments(tmp_path) as stream:
         stream.feed({"t": seconds_of(0, 1), "k": "a", "v": 1})
         first = stream.deploy(ENDS, str(tmp_path), "end")
@@ -345,7 +345,7 @@ def _parent_of(pid: int) -> int:
 
 
 def test_a_jvm_that_is_told_to_end_makes_no_noise_and_no_failure(tmp_path: Path) -> None:
-    """A driver that was killed has not failed: no word of the script's, no event; its log says where it stands."""
+    """A driver that was killed has not failed: no word of the script's, no event; its log shows how far it came."""
     with Deployments(tmp_path) as stream:
         stream.feed({"t": seconds_of(0, 1), "k": "a", "v": 1})
         (tmp_path / "hold").touch()

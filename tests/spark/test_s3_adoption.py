@@ -1,4 +1,4 @@
-"""Adopting a real PySpark query whose checkpoint lies on a real S3 server, as somebody else put it there."""
+"""Adopting a real PySpark query whose checkpoint is on a real S3 server, as somebody else put it there."""
 
 from __future__ import annotations
 

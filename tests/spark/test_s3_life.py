@@ -28,10 +28,10 @@ HOLD_SECONDS = 60.0
 
 
 class Striker:
-    """Holds the copy that claims a batch until a barrier lies in its place, so that the copy goes over it.
+    """Holds the copy that claims a batch until a barrier is in its place, so that the copy goes over it.
 
     Args:
-        server_url: the server itself, asked beside the proxy.
+        server_url: the server itself, asked without the proxy.
         prefix: of the home in the bucket.
     """
 
@@ -43,7 +43,7 @@ class Striker:
         self._holds = threading.Event()
 
     def hold_next(self) -> None:
-        """Wait until the next claim is held: its look is over, and its copy has not come to the server."""
+        """Wait until the next claim is held: its check has ended, and its copy has not reached the server."""
         self._holds.clear()
         self._armed.set()
         assert self._holds.wait(HOLD_SECONDS)
@@ -72,7 +72,7 @@ def proxy(real_url: str) -> Iterator[StrikingProxy]:
 
 @pytest.fixture
 def desk(tmp_path: Path, proxy: StrikingProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A home on S3 and nothing else, as the environment says; launches in a folder; no driver left afterwards."""
+    """A home on S3 and nothing else, as the environment sets it; launches in a folder; no driver left afterwards."""
     with desk_on_s3(tmp_path, monkeypatch, proxy.endpoint_url) as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""A home on a real S3 server that is lost, and the stream that goes on from its mirror in another bucket."""
+"""A home on a real S3 server that is lost, and the stream that continues from its mirror in another bucket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER_BUCKET = "elsewhere"
 
 @pytest.fixture(scope="module")
 def other_bucket(real_url: str) -> str:
-    """One more bucket of the server: made once, and a second try has what the first one left in a folder of its own."""
+    """One more bucket of the server: made once; what a first try left in it does not disturb a second one."""
     make_bucket(real_url, OTHER_BUCKET)
     return OTHER_BUCKET
 

@@ -1,4 +1,4 @@
-"""A batch that always fails is skipped, and a seed begins where one says, with all that is kept on a real S3 server."""
+"""A batch that always fails is skipped, and a seed starts where one asks, with everything on a real S3 server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """A server that fails a tenth of all requests, and then is gone: agent and shell under it, with real Spark.
 
-Spark reaches its checkpoints beside the proxy: what a failing server does to S3A is Hadoop's to answer; what is looked
-at is what ours do while the job runs on. By default the server is gone for 15 seconds; ``STREAMSTATE_OUTAGE=full``
-makes it two minutes. The simulator has its two minutes always (tests/sim/test_s3_life.py).
+Spark reaches its checkpoints without the proxy: what a failing server does to S3A is Hadoop's to answer; the test
+looks at what our own processes do while the job runs on. By default the server is gone for 15 seconds;
+``STREAMSTATE_OUTAGE=full`` makes it two minutes. The simulator has its two minutes always
+(tests/sim/test_s3_life.py).
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ def desk(tmp_path: Path, proxy: StrikingProxy, monkeypatch: pytest.MonkeyPatch) 
 
 
 class Witness:
-    """Looks at a checkpoint beside the proxy."""
+    """Looks at a checkpoint without the proxy."""
 
     def __init__(self, server_url: str, prefix: str, deployment_id: str) -> None:
         self._store = s3_store(BUCKET, prefix, options_for(server_url))
         self._folder = f"flights/deployments/{deployment_id}/checkpoints/counts"
 
     def last_commit(self) -> int:
-        """The last committed batch; -1 for none."""
+        """The last committed batch; -1 before the first one."""
         names = [info.key.rpartition("/")[2] for info in self._store.list_objects(f"{self._folder}/commits/")]
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
@@ -70,7 +71,7 @@ class Witness:
 
 
 def test_an_outage_and_faults_for_minutes_lose_nothing(desk: Desk, proxy: StrikingProxy, real_url: str) -> None:
-    """Deploy, snapshot, drain, redeploy, drain: the job runs on without its home, whoever waits is told, rows hold."""
+    """Deploy, snapshot, drain, redeploy, drain: the job runs on without its home, waiters get an error, rows hold."""
     spark_goes_beside = {f"spark.hadoop.fs.s3a.bucket.{BUCKET}.endpoint": real_url}
     stream = S3Stream(desk.base, spark_goes_beside)
     proxy.weather = Weather(FAULTS, seed=11, mercy=True)
@@ -111,7 +112,7 @@ def test_an_outage_and_faults_for_minutes_lose_nothing(desk: Desk, proxy: Striki
 
 @contextmanager
 def gone(proxy: StrikingProxy) -> Iterator[None]:
-    """The server behind the proxy is gone, as long as OUTAGE_SECONDS say at least; then it is there again."""
+    """The server behind the proxy is gone, for at least OUTAGE_SECONDS; then it is there again."""
     began = SYSTEM_CLOCK.monotonic_seconds()
     is_out = threading.Event()
     is_out.set()

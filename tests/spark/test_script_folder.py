@@ -1,4 +1,4 @@
-"""A script as it lies in a folder of its own, on real Spark: its modules, its paths, and its rows in a rehearsal."""
+"""A script in its own folder, on real Spark: its modules, its paths, and its rows in a rehearsal."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 @pytest.mark.named
 def test_a_script_runs_as_it_lies_and_is_rehearsed_with_its_rows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules beside it are pinned, those it loads on the way and ``--py-files`` too, and its paths mean the same from
-    wherever a verb is called (Law 15); a version that fails on one row of the last batch is refused before anything
-    stops (Law 14)."""
+    """Modules next to it are pinned, those it loads on the way and ``--py-files`` too, and its paths mean the same
+    from wherever a verb is called (Law 15); a version that fails on one row of the last batch is refused before
+    anything stops (Law 14)."""
     jobs, work, elsewhere = desk.base / "jobs", desk.base / "work", desk.base / "elsewhere"
     py_files = of_py_files(desk.base / "lib", 1)
     for name, text in FILES.items():

@@ -61,7 +61,7 @@ def configure(work: Path, told: str) -> None:
 
 @pytest.mark.named
 def test_a_changed_file_is_named_while_it_runs_and_by_plan(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script, its modules and settings are pinned: nothing else tells why the next start does otherwise."""
+    """The script, its modules and settings are pinned: nothing else shows why the next start behaves differently."""
     work = desk.base / "work"
     (work / "in").mkdir(parents=True)
     (work / "job.py").write_text(JOB)

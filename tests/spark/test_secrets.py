@@ -1,4 +1,4 @@
-"""What is known of where Spark shows configuration, held against Spark."""
+"""What is known of where Spark shows configuration, compared with Spark."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def secrets_in(text: str) -> list[str]:
 
 
 def test_scripts_that_are_no_good_and_secrets_that_stay_secret(desk: Desk) -> None:
-    """No script, none that starts, none with a query, none that commits: each is told; no secret shows anywhere."""
+    """No script, none that starts, none with a query, none that commits: each is reported; no secret shows anywhere."""
     missing = shell("deploy", "missing", "--app", desk.base / "nosuch.py", "--json", "--async")
     assert (missing.status, missing.error["type"]) == (2, "InvalidRequestError")
     common = ("--master", "local[2]", *QUICK, *SECRET_CONF, "--allow-literal-secrets", "--json", "--reason", "tests")
@@ -199,7 +199,7 @@ class Mine:
         (desk.base / "in").mkdir()
 
     def feed(self, count: int) -> None:
-        """One more file of so many rows, each a second later than the one before."""
+        """One more file of ``count`` rows, each a second later than the one before."""
         rows = range(len(self.fed), len(self.fed) + count)
         hidden = self.desk.base / "in" / f".{self.files:05d}"
         hidden.write_text("".join(json.dumps({"t": seconds_of(row // 60, row % 60), "v": row}) + "\n" for row in rows))
@@ -213,7 +213,7 @@ class Mine:
         return sorted(value for path in self.desk.base.glob("raw-*.json") for value in json.loads(path.read_text()))
 
     def counts(self) -> Counter[str]:
-        """Rows and sums per key that the file sink says it has committed."""
+        """Rows and sums per key that the file sink has committed."""
         total: Counter[str] = Counter()
         for row in rows_in(self.desk.base / "out"):
             total[f"{row['k']} rows"] += row["n"]
@@ -235,7 +235,7 @@ class Mine:
     def wait_for_both(self) -> None:
         """Wait until both queries have committed a batch: a deploy waits for those that the script has started by then.
 
-        It starts one after the other, and the first may be healthy before the second has begun.
+        It starts one after the other, and the first may be healthy before the second has started.
         """
 
         def are_there() -> bool:

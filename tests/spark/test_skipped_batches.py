@@ -1,4 +1,4 @@
-"""A batch that a sink skipped is told from one of whose rows a filter left nothing, on real Spark."""
+"""A batch that a sink skipped is distinguished from one of which a filter left no row, on real Spark."""
 
 from __future__ import annotations
 
@@ -48,4 +48,4 @@ def test_rows_that_a_filter_kept_from_being_read_are_no_skipped_batch(
         shutil.rmtree(folder / "ck" / name)
     again = run()
     assert again.query_id == first.query_id
-    assert again.skipped() == SkippedBySink(2, (1, 2), 1)  # of a first batch nobody knows where it began
+    assert again.skipped() == SkippedBySink(2, (1, 2), 1)  # of a first batch nobody knows where it started

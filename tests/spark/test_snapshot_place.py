@@ -1,4 +1,4 @@
-"""Snapshots of a stream on real Spark that lie elsewhere than its home, or are not taken at all."""
+"""Snapshots of a stream on real Spark that are elsewhere than its home, or are not taken at all."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def data_of(folder: Path, snapshot_id: str) -> list[Path]:
-    """The files of a snapshot that lie below a folder, which may be going meanwhile."""
+    """The files of a snapshot that are below a folder, which may be removed at the same time."""
     top = folder / "flights" / "snapshots" / snapshot_id / "data"
     return [Path(below) / name for below, _, names in os.walk(top) for name in names]
 
 
 def test_a_stream_lives_with_its_snapshots_at_another_place(desk: Desk, tmp_path: Path) -> None:
-    """Taken there, verified and read there; the next version goes on from there, and lies with its checkpoints again.
+    """Taken, verified and read there; the next version continues from there, and has its own with its checkpoints.
 
     No row is lost or doubled, and while the disk is away nothing is written in its place.
     """

@@ -1,4 +1,4 @@
-"""Snapshots of real queries while they run at full load: whole, verified, and good to go on from."""
+"""Snapshots of real queries while they run at full load: whole, verified, and good to continue from."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def restored(shelf: Shelf, manifest: SnapshotManifest, name: str) -> Checkpoint:
 
 
 def test_live_snapshots_of_a_busy_query_are_whole(spark: Any, folder: Path, provider: str) -> None:
-    """One after the other while Spark commits and deletes: each verifies, and going on from it gives every row once."""
+    """One after the other while Spark commits and deletes: each verifies, and a run from it gives every row once."""
     use_provider(spark, provider)
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
     Feed(folder / "in").add(FILES)

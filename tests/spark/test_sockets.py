@@ -1,4 +1,4 @@
-"""A socket under real Spark: no start goes on from its offsets, unless accepted; an audit finds one that went back."""
+"""A socket under real Spark: no start continues from its offsets unless accepted; an audit finds one that went back."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def port() -> Iterator[int]:
 
 
 def test_no_start_goes_on_from_a_socket_unless_it_is_accepted(tmp_path: Path, port: int) -> None:
-    """Resumed, Spark would commit -1 over a good position and fail. Refused, the position stays; accepted, it begins
-    anew behind the batch where it stood, and its batch ids go on (Laws 5, 9)."""
+    """Resumed, Spark would commit -1 over a good position and fail. Refused, the position stays; accepted, it starts
+    again behind the batch where it stood, and its batch ids continue (Laws 5, 9)."""
     arguments = str(tmp_path), str(port)
     with Deployments(tmp_path) as stream:
         first = stream.deploy(SCRIPT, *arguments)

@@ -1,4 +1,4 @@
-"""A batch that always fails is skipped, and a seed begins where one says, by real drivers: what is read is exact."""
+"""A batch that always fails is skipped, and a seed starts where one asks, by real drivers: what is read is exact."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ STORES = {
 
 
 class Rows(WindowRows):
-    """Also a file whose rows nobody can compute, beside good ones in the windows of other files."""
+    """Also a file whose rows nobody can compute, alongside good ones in the windows of other files."""
 
     def poison(self, base: Path) -> None:
         number = self.files
@@ -75,7 +75,7 @@ class Rows(WindowRows):
 
 
 def wait_read(stream: Deployments, rows: Rows, driver: Driver) -> None:
-    """Until every file that was fed is in a committed batch; each look of the source finds one."""
+    """Until every file that was fed is in a committed batch; each poll of the source finds one."""
 
     def is_read() -> bool:
         committed = stream.committed("counts")
@@ -116,7 +116,7 @@ def read_on_and_drain(stream: Deployments, rows: Rows, driver: Driver) -> None:
 @pytest.mark.named
 @pytest.mark.parametrize("store", ["hdfs", "rocksdb-changelogs", "rocksdb-format-2"])
 def test_the_rows_of_a_skipped_batch_and_no_others_are_missing(tmp_path: Path, store: str) -> None:
-    """Windows that were open stay open, what the failed run left of the state is gone, and ids go on. (Laws 9, 14)"""
+    """Windows that were open stay open, what the failed run left of the state is gone, ids continue. (Laws 9, 14)"""
     rows = Rows(tmp_path)
     with Deployments(tmp_path) as stream:
         batch_id = fail(stream, rows, FAILING + INTO_FILES, tmp_path, STORES[store])
@@ -137,7 +137,7 @@ def test_the_rows_of_a_skipped_batch_and_no_others_are_missing(tmp_path: Path, s
 
 
 def test_law_14_what_a_sink_may_hold_is_not_skipped_unasked(tmp_path: Path) -> None:
-    """Nobody can tell of a foreachBatch; with the flag the batch is skipped, also where it is the very first one."""
+    """Nobody knows what a foreachBatch has written; with the flag the batch is skipped, even the very first one."""
     rows = Rows(tmp_path)
     with Deployments(tmp_path) as stream:
         rows.poison(tmp_path)

@@ -1,4 +1,4 @@
-"""State in the open where home, checkpoints and exports lie on a real S3 server, with real Spark on S3A."""
+"""State in the open where home, checkpoints and exports are on a real S3 server, with real Spark on S3A."""
 
 from __future__ import annotations
 

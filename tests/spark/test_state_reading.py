@@ -1,7 +1,7 @@
 """State in the open on real Spark: each kind of operator, both providers, the newer formats; the snapshot untouched.
 
 ``airflow_streamstate.driver.spark.state_reading``, ``state_changes`` and ``state_export``, over the forks of
-``airflow_streamstate.controller.scratch.readings``. What is read is held against the input itself.
+``airflow_streamstate.controller.scratch.readings``. What is read is compared with the input itself.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def test_an_export_is_what_a_batch_computation_has(kept: Kept, tmp_path: Path) -
 
 
 def test_rows_are_counted_by_partition_and_shown_by_key(kept: Kept) -> None:
-    """By one column of the key or by a part of another; a limit is told where it cuts."""
+    """By one column of the key or by a part of a second one; a limit is reported where it cuts."""
     (table,) = kept.look("counts")["tables"]
     assert table["rows"] == sum(table["rows_by_partition"]) == len(open_windows(kept))
     assert len(table["rows_by_partition"]) == 2
@@ -362,7 +362,7 @@ def test_both_sides_of_a_join_are_read(kept: Kept, tmp_path: Path) -> None:
 
 
 def test_other_operators_are_read_too(kept: Kept) -> None:
-    """Deduplication, session windows, and state with timeouts, which are told with the next one."""
+    """Deduplication, session windows, and state with timeouts, which are reported with the next one."""
     needs(kept, "silent")
     assert kept.look("once")["tables"][0]["rows"] == len({row["k"] for row in (*kept.early, *kept.late)})
     assert kept.look("sessions", key={"k": "new"})["rows"][0]["rows"] != []
@@ -476,7 +476,7 @@ def test_nothing_is_replaced_but_an_earlier_export(kept: Kept, tmp_path: Path) -
 
 
 def test_an_export_whose_place_was_taken_does_not_say_that_it_is_complete(kept: Kept, tmp_path: Path) -> None:
-    """Another one with --overwrite has removed tables that this one would tell of."""
+    """Another one with --overwrite has removed tables that this one would report."""
     from airflow_streamstate.driver.spark.state_reading import export
 
     about = tmp_path / "out" / ABOUT
@@ -539,6 +539,6 @@ def test_the_shell_reads_the_state_of_what_has_ended(tmp_path: Path, monkeypatch
 
 
 def lying(home: Path) -> dict[Path, bytes]:
-    """Every file, but for the one that says when each snapshot was last read, and the feed."""
+    """Every file, but for the one that records when each snapshot was last read, and the feed."""
     files = (path for path in home.rglob("*") if path.is_file() and layout.FEED_FOLDER not in path.parts)
     return {path: path.read_bytes() for path in files if path.name != "retention.json"}

@@ -1,4 +1,4 @@
-"""What writing state anew stands on in Spark, and what a migration that goes wrong comes to."""
+"""What the rewriting of state relies on in Spark, and what a migration that goes wrong comes to."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_bytes_behind_sparks_serializer_are_those_of_its_state_writer(lab: R
 
 
 def test_spark_names_operator_and_store_in_the_plan_of_a_states_rows(lab: RewriteLab) -> None:
-    """All that tells the function which rows are asked for."""
+    """Only by that name does the function know which rows are asked for."""
     found = rewriting(lab, JOINED)
     frame = found._raw(0, "right-keyToNumValues")
     name = str(frame._jdf.queryExecution().analyzed().table().name())
@@ -81,7 +81,7 @@ def test_spark_writes_into_rocksdb_alone(lab: RewriteLab) -> None:
 
 
 def test_rows_that_get_lost_on_the_way_are_seen(lab: RewriteLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the number of keys that RocksDB tells, without reading the new state."""
+    """By the number of keys that RocksDB reports, without reading the new state."""
     from airflow_streamstate.driver.spark.state_rewriting import _Rewriting
 
     whole = _Rewriting._raw
@@ -172,7 +172,7 @@ def test_a_query_that_never_committed_begins_with_the_new_number(lab: RewriteLab
 
 
 def test_an_operator_that_is_new_begins_with_nothing(lab: RewriteLab) -> None:
-    """Beside one that keeps its state; one in the place of another is refused."""
+    """Next to one that keeps its state; one that replaces a different operator is refused."""
     text = SUMS.new.text.replace(".groupBy", '.dropDuplicates(["k", "t"]).groupBy')
     more = Row("x", "x", "x", SUMS.old, Script(text, SUMS.new.mode, SUMS.new.settings), {"partitions": 5})
     rows = lab.state_of(lab.rewritten(more))

@@ -44,7 +44,7 @@ TRIED = tuple(row for row in ROWS if IN_FULL or not row.needs_workers)
 def lab(shared_spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TruthLab]:
     """One warm session for all rows."""
     session = shared_spark.newSession()
-    # Batches of a few rows: neither generated code nor a checksum beside each file of a checkpoint pays.
+    # Batches of a few rows: neither generated code nor a checksum alongside each file of a checkpoint pays.
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
     session.conf.set("spark.sql.streaming.pollingDelay", "10ms")
@@ -97,7 +97,7 @@ def seed_and_compare(lab: TruthLab, row: Row, old: QueryPlan, new: QueryPlan) ->
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_what_a_plan_does_not_show_is_said(lab: TruthLab) -> None:
-    """The body of a function: Spark mixes, no plan differs, and the advice says where to look."""
+    """The body of a function: Spark mixes, no plan differs, and the advice names where to look."""
     old, new = UNSEEN
     found = compare(lab.plan(old), lab.plan(new))
     assert found.verdict == "same"
@@ -128,7 +128,7 @@ def test_a_restore_keeps_what_the_checkpoint_began_with(lab: TruthLab, setting: 
 
 
 def test_another_path_passes_in_silence_where_the_last_batch_is_empty(lab: TruthLab) -> None:
-    """What Spark looks at is the last batch: without a file in it, nothing tells the paths apart."""
+    """What Spark looks at is the last batch: without a file in it, nothing distinguishes the paths."""
     checkpoint = lab.place("idle")
     lab.run(Script(SUMS), checkpoint, "before")
     other = SUMS.replace("rows()", 'rows("b")')

@@ -77,7 +77,7 @@ class Life:
         self.rows = WindowRows(base)
 
     def feed(self, driver: Driver, files: int) -> None:
-        """So many more files, each a batch."""
+        """Feed ``files`` more files, each a batch."""
         for _ in range(files):
             batch_id = max(self.stream.committed("counts"), default=-1) + 1
             self.rows.feed()
@@ -162,7 +162,7 @@ def test_law_14_files_go_back_and_hold_each_row_of_the_good_code_once(tmp_path: 
 @pytest.mark.named
 @pytest.mark.parametrize("act", ["_spark_metadata/{entry}", "/part-"], ids=["an-entry", "a-data-file"])
 def test_law_14_a_driver_that_dies_in_the_undo_is_carried_on(tmp_path: Path, spark: SparkSession, act: str) -> None:
-    """SIGKILL before an entry of the log goes, or a data file is moved; the next attempt goes on from there (Law 2)."""
+    """SIGKILL before a log entry goes or a data file is moved; the next attempt continues from there (Law 2)."""
     life = Life(tmp_path, INTO_FILES)
     with life.stream:
         good, last = life.good_then_bad()
@@ -218,7 +218,7 @@ def test_law_14_a_foreach_batch_is_undone_by_the_users_command_or_not_at_all(
 
 
 def test_the_names_in_a_folder_are_read_as_they_are(tmp_path: Path, spark: SparkSession) -> None:
-    """Whatever they hold; of an empty folder there are none, and a missing one is told from it."""
+    """Whatever they hold; an empty folder has none, and a missing one is distinguished from it."""
     writer = spark.readStream.format("rate").load().writeStream._jwrite
     reach = HadoopReach(spark, writer)
     names = {"a, b", "List(c)", "d\ne", "f\n", " g", "ü", "%20", "h"}

@@ -1,4 +1,4 @@
-"""A drain that was a mistake, taken back when it is done: what its flush wrote early goes, and the windows go on."""
+"""A drain that was a mistake, withdrawn when it is done: what its flush wrote early goes, and the windows continue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def windows_of(rows: int) -> Counter[tuple[int, int, int]]:
-    """What a batch computes of the first so many: by parity and window, how many and their sum."""
+    """What a batch computes of the first ``rows`` rows: by parity and window, how many and their sum."""
     total: Counter[tuple[int, int, int]] = Counter()
     for begin in range(0, rows, WINDOW_ROWS):
         for parity in (0, 1):

@@ -67,8 +67,8 @@ def test_a_good_version_takes_over_warm(soak: Soak) -> None:
 
 @pytest.mark.named
 def test_a_bad_version_is_given_up(soak: Soak) -> None:
-    """It passes its rehearsal and fails on its first row; the one before goes on from what it left, warm (Laws 2, 5, 9,
-    14)."""
+    """It passes its rehearsal and fails on its first row; the one before continues from what it left, warm (Laws 2, 5,
+    9, 14)."""
     bad = version(soak, "bad", "by-key")
     bad.write_text(bad.read_text().replace('rows.select("v"', 'rows.select((F.col("v") / F.lit(0)).alias("v")'))
     before = soak.shell("status")["application"]
@@ -85,7 +85,7 @@ def test_a_bad_version_is_given_up(soak: Soak) -> None:
 
 @pytest.mark.named
 def test_a_version_that_needs_a_drain_takes_over_warm_and_so_does_the_one_before(soak: Soak) -> None:
-    """Spark refuses the old state; the driver that found that out tries the seed, waits for the drain, and goes on. A
+    """Spark refuses the old state; the driver that found that out tries the seed, waits for the drain, and continues. A
     rollback by hand then has the driver of the version before wait, rehearsed on the drained positions, since it cannot
     read the new state either; both sinks are undone (Laws 5, 9, 11, 14)."""
     answer = soak.shell("upgrade", "--app", str(version(soak, "other", "by-digit")), "--allow-drain", *WORDS)

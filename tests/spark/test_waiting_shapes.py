@@ -88,7 +88,7 @@ class Shape:
         return max((files_read(folder) for folder in newest.glob("checkpoints/counts*")), default=0)
 
     def state(self) -> str:
-        """What ``status`` says."""
+        """What ``status`` reports."""
         return str(self.does("status")["state"])
 
     def wait_gone(self) -> None:

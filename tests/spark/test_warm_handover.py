@@ -174,7 +174,7 @@ def test_a_driver_of_the_old_version_waits_for_the_way_back(life: Life) -> None:
 
 @pytest.mark.named
 def test_a_driver_that_dies_or_waits_in_vain_is_never_noticed(life: Life) -> None:
-    """Killed, or given up after its time by itself: the old one runs on, and nothing of them is left but reports."""
+    """Killed, or ended by itself after its time: the old one runs on, and nothing of them is left but reports."""
     life.runs("v1", 2)
     killed = life.waits("v2")
     end_processes(str(life.launch_of(killed)))
@@ -198,7 +198,7 @@ def test_a_driver_that_dies_or_waits_in_vain_is_never_noticed(life: Life) -> Non
 
 @pytest.mark.named
 def test_a_driver_that_is_killed_before_it_claims_is_followed_by_a_cold_one(life: Life) -> None:
-    """Handed over, and dead before it could know: the attempt has failed, the same request goes on with the next."""
+    """Handed over, and dead before it could know: the attempt has failed, the same request continues with the next."""
     life.runs("v1", 2)
     view = life.waits("v2")
     life.stop()

@@ -95,7 +95,7 @@ def live_with_kills(sums: Sums, kills: int, until_seconds: float = 0.0) -> int:
 @pytest.mark.named
 @pytest.mark.timeout(900)
 def test_running_sums_are_exact_under_watch_through_kills_every_few_seconds(sums: Sums) -> None:
-    """Each death of the driver is followed by one attempt, which goes on from the last commit; the watcher ends with
+    """Each death of the driver is followed by one attempt, which continues from the last commit; the watcher ends with
     status 0 and leaves the driver, which stays stopped once a person stops it (1a.6, Laws 1, 2, 5 and 9)."""
     live_with_kills(sums, FEW_KILLS)
     events = [entry.event for entry in sums.control.journal("d-0001").events()]
@@ -109,14 +109,14 @@ def test_running_sums_are_exact_under_watch_through_kills_every_few_seconds(sums
 @pytest.mark.named
 @pytest.mark.timeout(1500)
 def test_running_sums_are_exact_after_ten_minutes_of_kills(sums: Sums) -> None:
-    """Malstrom's program for ten minutes; ``STREAMSTATE_WATCH_SECONDS`` says how long (Laws 1, 2, 5 and 9)."""
+    """Malstrom's program for ten minutes; ``STREAMSTATE_WATCH_SECONDS`` sets how long (Laws 1, 2, 5 and 9)."""
     print(f"killed and restarted {live_with_kills(sums, 1, TEN_MINUTES)} times, {sums.fed} numbers")
 
 
 @pytest.mark.timeout(900)
 def test_a_batch_that_always_fails_is_given_up_with_its_number(sums: Sums) -> None:
     """After the third failure of the same batch with the same error nothing is started any more, and watch, status,
-    list and doctor say what a person can do (Law 6)."""
+    list and doctor report what a person can do (Law 6)."""
     app = sums.desk.base / "failing.py"
     app.write_text(FAILING)
     with watching(sums.desk.base / "watch.out") as watch:
@@ -137,8 +137,8 @@ def test_a_batch_that_always_fails_is_given_up_with_its_number(sums: Sums) -> No
 @pytest.mark.named
 @pytest.mark.timeout(900)
 def test_a_checkpoint_that_is_lost_is_restored_from_the_newest_snapshot(sums: Sums) -> None:
-    """Where the policy says so: what was written since the snapshot is undone in the sink, read again, and exact; every
-    step is said (Laws 5, 9 and 14)."""
+    """Where the policy allows it: what was written since the snapshot is undone in the sink, read again, and exact;
+    every step is reported (Laws 5, 9 and 14)."""
     with watching(sums.desk.base / "watch.out") as watch:
         sums.deploy("one", *AT_ONCE, "--restore-lost-checkpoint")
         kept = ask("snapshot create", *WAIT).json["snapshot_id"]

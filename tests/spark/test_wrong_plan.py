@@ -72,7 +72,7 @@ def last_total(desk: Desk) -> int:
 
 
 def test_a_resume_whose_file_has_changed_is_refused_and_names_it(desk: Desk) -> None:
-    """Law 17: ``max`` would go on from a sum, and Spark takes it. Put back, the sum goes on."""
+    """Law 17: ``max`` would continue from a sum, and Spark takes it. Put back, the sum continues."""
     before, total = checkpoints(desk.base), last_total(desk)
     by_rule(desk, "max")
     feed(desk.base, 2, 5)

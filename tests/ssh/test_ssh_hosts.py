@@ -1,4 +1,4 @@
-"""Hosts that are away, hang, refuse us, are not who they were, or lack something; and what is told then."""
+"""Hosts that are away, hang, refuse us, are not who they were, or lack something; and what is reported then."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refused(act: Callable[[], object], kind: type[StreamStateError] = InvalidReq
 
 
 def test_a_host_whose_key_is_not_known_is_refused(server: Sshd, tmp_path: Path, launcher: SshLauncher) -> None:
-    """No key is taken on trust, and the sentence says how it is compared and added."""
+    """No key is taken on trust, and the message states how it is compared and added."""
     nothing = tmp_path / "known"
     nothing.touch()
     request = ssh_request(server, tmp_path, RUNS_ON, {"known_hosts": str(nothing)})
@@ -72,7 +72,7 @@ def test_a_host_whose_key_has_changed_is_refused(server: Sshd, tmp_path: Path, l
 
 
 def test_a_login_that_is_refused_is_told(server: Sshd, tmp_path: Path, launcher: SshLauncher) -> None:
-    """A wrong key and a key that is not there are told apart; a password is never asked for."""
+    """A wrong key and a key that is not there are distinguished; a password is never asked for."""
     wrong = tmp_path / "wrong"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(wrong)], check=True, timeout=60)
     words = refused(lambda: launcher.check(ssh_request(server, tmp_path, RUNS_ON, {"key_file": str(wrong)})))
@@ -88,7 +88,7 @@ def test_a_login_that_is_refused_is_told(server: Sshd, tmp_path: Path, launcher:
 def test_a_host_that_is_away_says_nothing_about_its_drivers(
     server: Sshd, tmp_path: Path, launcher: SshLauncher
 ) -> None:
-    """Unknown while it is away, and right again afterwards; nothing is started or ended meanwhile (1a.8)."""
+    """Unknown while it is away, and right again afterwards; nothing is started or ended in the meantime (1a.8)."""
     request = ssh_request(server, tmp_path, RUNS_ON)
     handle = launcher.launch(request)
     wait_until(lambda: starts(tmp_path) == 1, "the driver's first line")
@@ -117,7 +117,7 @@ def test_a_host_that_hangs_does_not_hang_its_caller(server: Sshd, tmp_path: Path
 
 
 def test_a_python_that_is_not_there_is_told(server: Sshd, tmp_path: Path, launcher: SshLauncher) -> None:
-    """With what the host has said, and the option that mends it."""
+    """With what the host has answered, and the option that fixes it."""
     request = ssh_request(server, tmp_path, RUNS_ON, {"python": "/opt/nosuch/python3"})
     words = refused(lambda: launcher.check(request))
     assert words.startswith("the Python of that host could not be started")
@@ -136,7 +136,7 @@ def test_a_python_that_is_too_old_is_told(server: Sshd, tmp_path: Path, launcher
 
 
 def test_a_host_without_spark_is_told(server: Sshd, tmp_path: Path, launcher: SshLauncher) -> None:
-    """``check`` says so, with the name of the host; so does a SPARK_HOME in which there is none."""
+    """``check`` reports it, with the name of the host; also for a SPARK_HOME in which there is no Spark."""
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=120)
     request = ssh_request(server, tmp_path, RUNS_ON, {"python": str(bare / "bin" / "python")}, spark_submit=None)
@@ -148,7 +148,7 @@ def test_a_host_without_spark_is_told(server: Sshd, tmp_path: Path, launcher: Ss
 
 
 def test_a_work_dir_that_cannot_be_written_is_told(server: Sshd, tmp_path: Path, launcher: SshLauncher) -> None:
-    """Before anything is begun."""
+    """Before anything is started."""
     (tmp_path / "file").touch()
     request = ssh_request(server, tmp_path, RUNS_ON, {"work_dir": str(tmp_path / "file" / "below")})
     for act in (launcher.check, launcher.launch):
@@ -158,7 +158,7 @@ def test_a_work_dir_that_cannot_be_written_is_told(server: Sshd, tmp_path: Path,
 
 
 def test_a_disk_without_room_is_told(server: Sshd, tmp_path: Path, launcher: SshLauncher) -> None:
-    """By ``check``; a launch that runs out of room has begun nothing, and its key can be launched later."""
+    """By ``check``; a launch that runs out of room has started nothing, and its key can be launched later."""
     if server.small is None:
         pytest.skip("only root can make a small disk")
     jar = tmp_path / "big.jar"
@@ -231,7 +231,7 @@ def test_the_configuration_of_ssh_is_used(
 
 
 def test_an_airflow_connection_names_the_host(server: Sshd, tmp_path: Path) -> None:
-    """Its client is used; outside of Airflow the handle's address serves, and a new launch is told what lacks."""
+    """Its client is used; outside of Airflow the handle's address serves, and a new launch names what is missing."""
     asked = []
 
     def connect(conn_id: str) -> object:

@@ -86,7 +86,7 @@ def test_the_files_of_a_driver_travel(server: Sshd, tmp_path: Path) -> None:
 
 @contextmanager
 def watched_command_lines() -> Iterator[set[str]]:
-    """Every command line of this machine that was seen meanwhile."""
+    """Every command line of this machine that was seen while this runs."""
     seen: set[str] = set()
     done = threading.Event()
 
@@ -141,7 +141,7 @@ def test_secrets_are_on_no_command_line_and_in_no_log(server: Sshd, tmp_path: Pa
 
 
 def test_a_launch_that_is_forgotten_leaves_what_its_key_means(server: Sshd, tmp_path: Path) -> None:
-    """Its end and its log are still told, and the key starts no second driver (Law 2)."""
+    """Its end and its log are still reported, and the key starts no second driver (Law 2)."""
     launcher = SshLauncher(SYSTEM_CLOCK)
     request = ssh_request(server, tmp_path, COUNT_START + "echo said; exit 4")
     handle = launcher.launch(request)
@@ -222,7 +222,7 @@ def test_two_streams_never_meet(server: Sshd, tmp_path: Path) -> None:
 
 
 def test_more_questions_than_sessions_are_all_answered(server: Sshd, tmp_path: Path) -> None:
-    """A host allows few sessions on a connection: further ones get a connection of their own."""
+    """A host allows few sessions on a connection: further ones get their own connection."""
     launcher = SshLauncher(SYSTEM_CLOCK)
     handle = launcher.launch(ssh_request(server, tmp_path, COUNT_START + "trap '' TERM\nwhile :; do sleep 0.1; done"))
     wait_until(lambda: starts(tmp_path) > 0, "the driver's first line")

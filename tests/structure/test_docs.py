@@ -1,4 +1,4 @@
-"""The documentation says what the code does: checked, not hoped."""
+"""The documentation describes what the code does: checked, not hoped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_protocol_page_names_every_kind() -> None:
 
 @pytest.mark.parametrize("page", ENTRANCES, ids=lambda path: path.name)
 def test_every_link_of_an_entrance_leads_somewhere(page: Path) -> None:
-    """What lies outside of the site links to files that exist. The strict build sees to the links between pages."""
+    """What is outside of the site links to files that exist. The strict build sees to the links between pages."""
     links = re.findall(r"\]\((?!https?:|mailto:|#)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
 
@@ -137,7 +137,7 @@ def test_the_page_of_plans_has_every_setting_that_is_kept() -> None:
 def test_the_compatibility_page_is_what_was_lived() -> None:
     """docs/reference/compatibility.md is made of docs/compatibility.json (python docs/compatibility.py).
 
-    What was not run says so, and the Sparks and formats are those of the tests.
+    What was not run is marked as such, and the Sparks and formats are those of the tests.
     """
     import runpy
 

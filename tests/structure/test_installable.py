@@ -20,7 +20,7 @@ BESIDE = ("apache-airflow-providers-cncf-kubernetes", "apache-airflow-providers-
 """Providers whose connections the launchers take."""
 
 
-# Both are built to learn what they need, which takes 450 MB of downloads; said here, a resolution takes seconds.
+# Both are built to learn what they need, which takes 450 MB of downloads; stated here, a resolution takes seconds.
 METADATA = """
 [[dependency-metadata]]
 name = "pyspark"

@@ -88,7 +88,7 @@ def _texts(path: Path) -> Iterator[str]:
 
 
 def test_no_message_sends_a_user_to_a_law_by_its_number() -> None:
-    """Who reads an error at night does not know the laws: it says in words what would be lost."""
+    """Who reads an error at night does not know the laws: the message itself states what would be lost."""
     package = ROOT / "airflow_streamstate"
     named = [
         f"{path.relative_to(ROOT)}: {text}"

@@ -1,4 +1,4 @@
-"""What the docs say of the shell is what the shell does. The reference of its options is generated from them."""
+"""What the docs state about the shell is what the shell does. The reference of its options is generated from them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_no_option_is_named_that_is_not_there(page: Path) -> None:
 
 
 def test_the_options_of_all_verbs_are_named_once_for_all() -> None:
-    """What holds for every verb is said at the top."""
+    """What holds for every verb is stated at the top."""
     assert {option for option in SHARED if f"`{option}" not in SHELL} == set()
 
 

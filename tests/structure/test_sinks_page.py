@@ -1,4 +1,4 @@
-"""docs/reference/sinks.md says what was measured, and names what was not."""
+"""docs/reference/sinks.md shows what was measured, and names what was not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_table_is_what_was_recorded() -> None:
 
 
 def test_what_was_recorded_is_what_is_expected() -> None:
-    """No cell that no run gives, and each as the tests want it; one that did not run yet stands there as such."""
+    """No cell that no run gives, and each as the tests want it; one that did not run yet is listed as such."""
     record = json.loads(RECORD.read_text())
     cells = [Cell(**raw) for raw in record["cells"]]
     assert {cell.place for cell in cells} <= {(run.spark, sink, case) for run in RUNS for sink, case in run.cases}
@@ -40,7 +40,7 @@ def test_what_was_recorded_is_what_is_expected() -> None:
 
 
 def test_what_did_not_run_is_said() -> None:
-    """A Spark that has no result stands there as such."""
+    """A Spark that has no result is listed as such."""
     module = _generator()
     cell = {"spark": "4.2.0", "connector": "X 1", "sink": "x", "case": "seed", "outcome": "exact", "by_itself": "lost"}
     told = module.table({"date": "2026-01-01", "sparks": ["4.1.4", "4.2.0"], "cells": [cell]})

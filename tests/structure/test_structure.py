@@ -29,7 +29,7 @@ def test_no_room_is_a_drawer() -> None:
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda p: str(p.relative_to(ROOT / "tests")))
 def test_every_test_states_its_promise(path: Path) -> None:
-    """Each test has a sentence that says what it promises."""
+    """Each test has a sentence that states what it promises."""
     silent = [
         node.name
         for node in ast.walk(ast.parse(path.read_text()))

@@ -180,7 +180,7 @@ BY_HAND = {
     "CompletePartitionSensor": {"query_name"},
     "PinSnapshotOperator": {"snapshot_id"},  # the snapshot that it is about
     "SnapshotReadySensor": {"snapshot_id"},
-    "StreamStateSensor": {"deployment_id"},  # by default the current one when the DAG run began
+    "StreamStateSensor": {"deployment_id"},  # by default the current one when the DAG run started
     "StreamHealthSensor": {"caught_up"},  # what it waits for
     "ReadingOperator": {"deadline_seconds"},  # of its subclasses
 }
@@ -407,7 +407,7 @@ def test_every_field_is_a_term(cls: type) -> None:
 
 @pytest.mark.parametrize("one", [*terms_of(UpgradeTerms), *terms_of(RollbackTerms)], ids=lambda one: str(one.name))
 def test_a_help_text_fits_every_surface(one: Term) -> None:
-    """It begins in lower case and ends without a full stop, so that each surface can write it as its own texts."""
+    """It starts in lower case and ends without a full stop, so that each surface can write it as its own texts."""
     assert one.declared.help[0].islower()
     assert not one.declared.help.endswith(".")
 

@@ -31,7 +31,7 @@ def test_under_tox_the_wheel_is_tested() -> None:
     ],
 )
 def test_a_checkout_under_tox_is_told(tmp_path: Path, environ: dict[str, str], place: str, is_right: bool) -> None:
-    """Also where the environment lies within the checkout, as tox makes it; without tox the checkout is tested."""
+    """Also where the environment is within the checkout, as tox makes it; without tox the checkout is tested."""
     said = misplaced(environ, str(tmp_path / place / "__init__.py"), str(tmp_path / ".tox/unit"))
     assert (said is None) is is_right
     assert said is None or str(tmp_path / place) in said

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "airflow_streamstate"
 FORBIDDEN = ("begin_within_seconds", "wait_seconds", "wait", "wait_for")
 """Names that these three words took the place of, in what users call from Python."""
 DEADLINES = {
-    # where: what is to be done by then
+    # where: what must be done by then
     "protocol/terms/order.py": "the stop, the rehearsal of a plan, the reading of state",
     "controller/commands/forced_stop.py": "the stop",
     "controller/adopt/adoptions.py": "the barrier of a foreign query",
@@ -25,7 +25,7 @@ DEADLINES = {
     "cli/start.py": "the barrier of a foreign query",
     "cli/replay.py": "the replay",
 }
-"""Every place in which something is to be done by a deadline; nothing else has an argument of that name."""
+"""Every place in which something must be done by a deadline; nothing else has an argument of that name."""
 
 
 def arguments(path: Path) -> set[str]:
@@ -48,7 +48,7 @@ def files(*rooms: str) -> list[Path]:
     "path", files("cli", "controller", "hooks", "operators", "protocol/terms", "sensors"), ids=lambda path: path.stem
 )
 def test_a_time_is_called_by_what_it_means(path: Path) -> None:
-    """A wait takes a timeout, an order expires, and a deadline is where something is to be done by it."""
+    """A wait takes a timeout, an order expires, and something must be done by a deadline."""
     found = arguments(path)
     assert not found & set(FORBIDDEN)
     if "deadline_seconds" in found:
@@ -61,7 +61,7 @@ def test_every_named_deadline_exists() -> None:
 
 
 def test_waits_and_orders_take_the_words_that_they_mean() -> None:
-    """The client says so, and so do the operators that order."""
+    """The client does, and so do the operators that order."""
     assert {"timeout_seconds", "expires_in_seconds"} <= arguments(PACKAGE / "controller/client.py")
     for name in ("stop", "snapshot"):
         assert "expires_in_seconds" in arguments(PACKAGE / f"operators/{name}.py")

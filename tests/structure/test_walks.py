@@ -18,7 +18,7 @@ from support.trace_stage import traced
 
 PACKAGE = Path(airflow_streamstate.__file__).parent
 ROOMS = ("cli", "controller")
-"""Those of whoever orders; what the driver does is a way of its own, and records and stores are below both."""
+"""Those of whoever orders; what the driver does is a separate walk, and records and stores are below both."""
 
 
 @pytest.mark.parametrize(

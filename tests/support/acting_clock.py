@@ -21,7 +21,7 @@ class _Actor:
 class ActingClock(FakeClock):
     """While a caller sleeps, every registered actor acts when it is due, one after the other, in a fixed order.
 
-    An actor may sleep itself; the others then go on within its sleep, and it is not called again before it is back.
+    An actor may sleep itself; the others then continue within its sleep, and it is not called again before it is back.
 
     Args:
         seed: clocks of different seeds make different ids.
@@ -35,11 +35,11 @@ class ActingClock(FakeClock):
         self._count = 0
 
     def every(self, seconds: float, act: Callable[[], None]) -> Callable[[], None]:
-        """Let it act every so many seconds. Returns what ends that."""
+        """Let it act at intervals of this many seconds. Returns what ends that."""
         return self._add(seconds, seconds, act)
 
     def after(self, seconds: float, act: Callable[[], None]) -> Callable[[], None]:
-        """Let it act once, so many seconds from now. Returns what calls that off."""
+        """Let it act once, this many seconds from now. Returns what calls that off."""
         return self._add(seconds, None, act)
 
     def sleep(self, seconds: float) -> None:

@@ -23,7 +23,7 @@ from support.snapshots import plan_stateful, run_stateful
 PLACE = "memory://lake"
 URI = f"{PLACE}/counts"
 FIRST = 3
-"""The last batch that is committed before anything begins."""
+"""The last batch that is committed before anything starts."""
 
 
 class ForeignRun(SimulatedQuery):
@@ -124,7 +124,7 @@ class AdoptingStage(Stage):
         return self.adoptions().adopt(self.wanted(**changes))
 
     def barriers(self) -> list[int]:
-        """Where entries of ours lie in the log that is not ours."""
+        """Where entries of ours are in the log that is not ours."""
         return [one.batch_id for one in self.foreign.position().barriers]
 
     def assert_taken(self) -> None:

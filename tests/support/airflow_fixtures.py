@@ -1,4 +1,4 @@
-"""Fixtures for everything that stands on Airflow; conftest files import them, before anything of Airflow."""
+"""Fixtures for everything that is built on Airflow; conftest files import them, before anything of Airflow."""
 
 from __future__ import annotations
 

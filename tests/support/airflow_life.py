@@ -198,10 +198,10 @@ class Life:
     def _in_the_middle(
         self, verb: str, component: Component, until: Callable[[], object], *, is_held: bool = False
     ) -> Any:
-        """A run of a verb's DAG; its component is killed once ``until`` has returned, then the version may go on.
+        """A run of a verb's DAG; its component is killed once ``until`` has returned, then the version may continue.
 
         Args:
-            is_held: the driver is in a batch, and stays in it, before the verb begins.
+            is_held: the driver is in a batch, and stays in it, before the verb starts.
         """
         if is_held:
             self._hold(self._version)
@@ -231,7 +231,7 @@ class Life:
         eventually(is_there, f"the {kind}", VERB_SECONDS, every=0.05)
 
     def _until_handed_over(self, to: int, stopping: str, started: str) -> None:
-        """One version is told to stop in its batch; the next one has its first batch, and is held in that.
+        """One version is ordered to stop in its batch; the next one has its first batch, and is held in that.
 
         Args:
             stopping, started: the phases of the upgrade in which that is so.

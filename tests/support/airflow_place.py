@@ -89,7 +89,7 @@ class Place:
 def spark_place(
     folder: Path, monkeypatch: pytest.MonkeyPatch, dags: Mapping[str, str], *dag_ids: str
 ) -> Iterator[tuple[Place, Postgres]]:
-    """An Airflow whose streams run on Spark and whose metadata lies in PostgreSQL.
+    """An Airflow whose streams run on Spark and whose metadata is in PostgreSQL.
 
     Args:
         dags: text by file name.

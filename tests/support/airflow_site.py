@@ -38,7 +38,7 @@ _HEALTHY = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
 class NotInTimeError(Exception):
-    """Something awaited did not come; says what was last seen."""
+    """Something awaited did not come; the message states what was last seen."""
 
 
 class SiteError(Exception):
@@ -182,7 +182,7 @@ class AirflowSite:
     def wait_for_run(
         self, dag_id: str, run_id: str, seconds: float, meanwhile: Callable[[], object] = lambda: None
     ) -> str:
-        """The final state of a run; ``meanwhile`` is called before each look."""
+        """The final state of a run; ``meanwhile`` is called before each poll."""
 
         def ended() -> str | None:
             self.check_alive()
@@ -198,7 +198,7 @@ class AirflowSite:
     def need_success(
         self, dag_id: str, run_id: str, seconds: float, meanwhile: Callable[[], object] = lambda: None
     ) -> None:
-        """A run ends well, else it is said why not: what a test that only awaits it needs.
+        """Wait for a run that has to succeed; the error states why it did not.
 
         Raises:
             SiteError: it ended otherwise.
@@ -213,7 +213,7 @@ class AirflowSite:
         return {task["task_id"]: str(task["state"]) for task in found}
 
     def has_let_go(self, dag_id: str, run_id: str, task_id: str) -> bool:
-        """Whether the scheduler has heard that the worker which put off this try of a task has ended.
+        """Whether the scheduler knows that the worker which put off this try of a task has ended.
 
         What wakes the task before that ends the try: the scheduler takes the end of the worker for the task's own. A
         mapped task is named as ``TASK/INDEX``.
@@ -244,7 +244,7 @@ class AirflowSite:
         """No component has ended.
 
         Raises:
-            RuntimeError: one has; says what it last wrote.
+            RuntimeError: one has; the message states what it last wrote.
         """
         for name, process in self._processes.items():
             if process.poll() is not None:
@@ -335,7 +335,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal_session(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    # Each component leads a session of its own. Only what is in it is signalled: a driver that a task started leads
+    # Each component leads its own session. Only what is in it is signalled: a driver that a task started leads
     # another session, and outlives Airflow by design.
     for pid in psutil.pids():
         with contextlib.suppress(OSError):

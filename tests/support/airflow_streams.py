@@ -22,14 +22,14 @@ ALLOWED = Allowed(
     spark_connections=("spark_default", "spark_here", "spark_cluster", "nowhere"),
     stores=("/",),
 )
-"""What the connection lets versions name; tests of what is not allowed have a connection of their own."""
+"""What the connection lets versions name; tests of what is not allowed have their own connection."""
 
 
 class NamedHome:
     """A home and the connection that names it.
 
     Attributes:
-        base: an empty folder of the test; checkpoints and launches lie below it.
+        base: an empty folder of the test; checkpoints and launches are below it.
     """
 
     def __init__(self, config: HomeConfig, base: Path) -> None:
@@ -82,7 +82,7 @@ def named_home(
     begins: bool = True,
     allowed: Allowed | None = None,
 ) -> Iterator[NamedHome]:
-    """A home on disk, or where ``home_uri`` says, named by the default connection; its drivers are ended afterwards.
+    """A home on disk, or where ``home_uri`` points, named by the default connection; its drivers are ended afterwards.
 
     Without ``begins`` it is named and not made.
     """

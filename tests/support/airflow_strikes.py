@@ -58,7 +58,7 @@ class Striker:
         task = self._task()
         if self._component != "triggerer":
             return task if task["state"] == "running" and task["pid"] else None
-        # Before the scheduler has heard of the deferral, a wake-up would end the try.
+        # Before the scheduler knows of the deferral, a wake-up would end the try.
         return task if _triggerer_of(task) and self._site.has_let_go(*self._ids) else None
 
     def _goes_on(self, before: dict[str, Any]) -> bool:
@@ -76,7 +76,7 @@ def _triggerer_of(task: dict[str, Any]) -> int | None:
 
 
 def _kill_worker(pid: int) -> None:
-    # The supervisor first: one that lives tells the scheduler at once how its task has ended.
+    # The supervisor first: one that lives reports to the scheduler at once how its task has ended.
     supervisor = psutil.Process(pid).ppid()
     for each in (supervisor, pid):
         os.kill(each, signal.SIGKILL)

@@ -54,7 +54,7 @@ def turn(task: Driving, context: Any, event: Any = None, kwargs: Any = None) -> 
 
 
 def event_of(deferred: TaskDeferred) -> Any:
-    """What a triggerer makes of it: the trigger is made anew from what the database keeps."""
+    """What a triggerer makes of it: the trigger is rebuilt from what the database keeps."""
     path, values = deferred.trigger.serialize()
     assert path.endswith("StreamStateTrigger")
 

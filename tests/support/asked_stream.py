@@ -81,11 +81,11 @@ class AskedStream:
         self._faults.at.clear()
 
     def calls_up_to_manifest(self) -> int:
-        """After a look in which a snapshot was taken: which of its calls made it one."""
+        """After a poll in which a snapshot was taken: which of its calls made it one."""
         return max(call.number for call in self._faults.calls if call.writes and call.key.endswith("/manifest.json"))
 
     def dies(self) -> None:
-        """Without a last word."""
+        """Without a last event."""
         self.desk = None
         self.stage.end(self.deployment_id, self.attempt, "gone")
 
@@ -103,7 +103,7 @@ class AskedStream:
             self.begin()
 
     def ask(self, **more: object) -> None:
-        """Ask from a process of its own."""
+        """Ask from a separate process."""
         self.stage.another_controller().order("snapshot", STREAM, request_id=REQUEST, **more)  # type: ignore[arg-type]
 
     def try_to_ask(self) -> None:
@@ -120,7 +120,7 @@ class AskedStream:
     # what there is
 
     def requests(self) -> list[SnapshotRequest]:
-        """The requests that lie with the current deployment."""
+        """The requests that wait for the current deployment."""
         slots = self.stage.control.journal(self.deployment_id).commands()
         return [slot.command for slot in slots if isinstance(slot.command, SnapshotRequest)]
 
@@ -129,6 +129,6 @@ class AskedStream:
         return [one for one in self.stage.controller.snapshots.all(STREAM) if one.request_id == REQUEST]
 
     def events_of(self, kind: type[Event], deployment_id: str | None = None) -> list[Event]:
-        """What a deployment said of a kind."""
+        """The events of a kind that a deployment reported."""
         events = self.stage.control.journal(deployment_id or self.deployment_id).events()
         return [entry.event for entry in events if isinstance(entry.event, kind)]

@@ -27,7 +27,7 @@ WINDOW = Window("tumbling", "ts", 60_000, 60_000, 0)
 
 
 def operator(operator_id: int = 0, kind: OperatorKind = "aggregate", **facts: Any) -> StateOperator:
-    """An operator: a count per window and key over the first source, unless told otherwise."""
+    """An operator: a count per window and key over the first source, unless given otherwise."""
     usual: dict[str, Any] = {
         "inputs": (OperatorInput(f"digest-{operator_id}", f"orders {operator_id}", sources=(0,)),),
         "path": f"Aggregate {operator_id}",
@@ -84,5 +84,5 @@ def processor(*variables: StateVariable, known: bool = True, **facts: Any) -> St
 
 
 def describe(old: QueryPlan, new: QueryPlan) -> list[tuple[str, str, str]]:
-    """What a comparison of two plans says of each difference: its code, its path, its reason."""
+    """What a comparison of two plans reports about each difference: its code, its path, its reason."""
     return [(each.code, each.path, each.reason) for each in compare(old, new).differences]

@@ -15,7 +15,7 @@ ROWS = 9
 
 
 def feed_minutes(stream: Deployments) -> None:
-    """Three files of a minute each, a row in each of three windows; each is a batch of its own."""
+    """Three files of a minute each, a row in each of three windows; each is a separate batch."""
     for minute in range(3):
         stream.feed(*({"t": seconds_of(minute, at), "k": "a", "v": 1} for at in (1, 21, 41)))
 

@@ -108,7 +108,7 @@ def spark_commit_text(watermark_ms: int = 0) -> bytes:
 
 
 def write_with_crc(store: Store, key: str, body: bytes) -> None:
-    """Write an object and a checksum beside it, as Hadoop's local file system does."""
+    """Write an object and a checksum alongside it, as Hadoop's local file system does."""
     store.put(key, body)
     store.put(crc_key_of(key), format_checksums(body))
 
@@ -181,7 +181,7 @@ class SimulatedQuery:
         getattr(self, action)()
 
     def initialise(self) -> None:
-        """Take the latest entry of the log for the batch to run, as Spark does, whatever lies below it."""
+        """Take the latest entry of the log for the batch to run, as Spark does, whatever is below it."""
         ids, commits = self.checkpoint.offset_ids(), self.checkpoint.commit_ids()
         self._batch_id = ids[-1] if ids else 0
         self._running = bool(ids) and ids[-1] not in commits
@@ -263,7 +263,7 @@ def store_folders(*, operator: int = 0, partitions: int = 2, stores: tuple[str, 
 def write_hdfs_state(
     checkpoint: Checkpoint, versions: range, *, snapshots: tuple[int, ...] = (), folders: list[str] | None = None
 ) -> None:
-    """Deltas of these versions, and snapshots beside some, of the HDFS-backed store."""
+    """Deltas of these versions, and snapshots alongside some, of the HDFS-backed store."""
     for folder in store_folders() if folders is None else folders:
         for version in versions:
             write_with_crc(checkpoint.store, checkpoint.key(f"state/{folder}/{version}.delta"), b"d%d" % version)

@@ -61,7 +61,7 @@ def _plan(spark: Any, base: Path, ticks: bool) -> Any:
 
 
 def _processor(ticks: bool) -> Any:  # noqa: C901 - a whole class, whose base is pyspark's
-    """Totals and a map of the values of each key: 0 removes them, and a timer tells and removes them."""
+    """Totals and a map of the values of each key: 0 removes them, and a timer reports and removes them."""
     import pandas
     from pyspark.sql.streaming import StatefulProcessor
 
@@ -140,7 +140,7 @@ def is_settled(rows_of: Callable[[str], list[tuple[Any, ...]]], chapters: int) -
 
 
 def check(rows_of: Callable[[str], list[tuple[Any, ...]]], lived: tuple[str, ...], chapters: int) -> None:
-    """See that after a drain over so many chapters every row came out once, as it must."""
+    """See that after a drain over this many chapters every row came out once, as it must."""
     for name in lived:
         found, wanted = rows_of(name), sorted(_wanted(name, chapters), key=repr)
         assert found == wanted, (name, found, wanted)

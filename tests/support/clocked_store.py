@@ -1,4 +1,4 @@
-"""A store in memory that tells the times of its objects, as disks and servers do."""
+"""A store in memory that reports the times of its objects, as disks and servers do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_streamstate.store.memory import MemoryStore
 
 
 class ClockedStore(MemoryStore):
-    """A ``MemoryStore`` with a clock of its own.
+    """A ``MemoryStore`` with its own clock.
 
     Args:
         now: the time of day at the store.

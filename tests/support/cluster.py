@@ -1,4 +1,4 @@
-"""A real standalone Spark cluster on loopback, from the pip package: a master and workers, each a process of its own.
+"""A real standalone Spark cluster on loopback, from the pip package: a master and workers, each a separate process.
 
 Everything listens on 127.0.0.1, on free ports, web pages included; there is no REST gateway. Every daemon, and every
 executor that a worker starts, carries a mark in its environment, by which all of them are found and ended: executors
@@ -102,7 +102,7 @@ class Cluster:
     Args:
         folder: an empty folder for its files.
         workers: how many, with one core each.
-        recovers: the master keeps what it knows in files, so that a new one goes on with the same applications.
+        recovers: the master keeps what it knows in files, so that a new one continues with the same applications.
     """
 
     def __init__(self, folder: Path, workers: int = 2, *, recovers: bool = True) -> None:
@@ -155,7 +155,7 @@ class Cluster:
         self.workers.remove(worker)
 
     def wait_workers(self, count: int) -> None:
-        """Wait until the master counts so many living workers."""
+        """Wait until the master counts this many living workers."""
         wait_until(
             lambda: sum(worker["state"] == "ALIVE" for worker in self.state()["workers"]) == count,
             lambda: f"{count} workers:\n{self.master.log}",
@@ -163,7 +163,7 @@ class Cluster:
         )
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself as JSON."""
+        """What the master reports of itself as JSON."""
         return dict(json.loads(read_page(f"{self.master_page}/json/")))
 
     def pages(self, application_id: str) -> dict[str, str]:
@@ -210,7 +210,7 @@ class Cluster:
 
 
 def _free_port() -> int:
-    """A free port that no connection gets by chance: a master that is started anew needs it again."""
+    """A free port that no connection gets by chance: a master that is restarted needs it again."""
     for port in range(20_000 + os.getpid() % 8_000, 32_000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -219,7 +219,7 @@ def _free_port() -> int:
 
 
 def read_page(address: str) -> str:
-    """What a web page says."""
+    """The text of a web page."""
     with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 - our own, on loopback
         return str(answer.read().decode("utf-8", "replace"))
 

@@ -109,11 +109,11 @@ class ClusterStream:
         return answer.json
 
     def status(self) -> dict[str, Any]:
-        """What ``status`` says."""
+        """What ``status`` reports."""
         return shell("status", self.name, "--json").json
 
     def audit(self) -> dict[str, Any]:
-        """What ``audit`` says."""
+        """What ``audit`` reports."""
         return shell("audit", self.name, "--json").json
 
     def log(self) -> str:

@@ -1,6 +1,6 @@
 """One script of steps for a query, run on real Spark and on the simulated one: both must do the same.
 
-Whatever is built on the simulation stands on these steps: if Spark changes, the real half fails; if the simulation is
+Whatever is built on the simulation relies on these steps: if Spark changes, the real half fails; if the simulation is
 kinder than Spark, the other half does. The idea of one suite over several implementations is dagster-pipes'.
 """
 
@@ -91,7 +91,7 @@ def stopped(stage: Stage, run: QueryRun) -> Placed | BatchFailed:
 
 
 def a_restart_goes_on(stage: Stage) -> None:
-    """The same query under another run id, and the next batch; a watermark that moved brings a batch of its own."""
+    """The same query under another run id, and the next batch; a watermark that moved brings a separate batch."""
     run = stage.startable.start(stage.uri)
     stage.feed(1, 2)
     until_committed(stage, 1)
@@ -143,7 +143,7 @@ def an_idle_query_does_not_notice_a_barrier(stage: Stage) -> None:
 
 
 def a_running_batch_is_committed_under_a_barrier(stage: Stage) -> None:
-    """The query then finds our entry and ends with an error of its own; no batch is cut (1a.4)."""
+    """The query then finds our entry and ends with its own error; no batch is cut (1a.4)."""
     run = stage.startable.start(stage.uri)
     stage.hold()
     stage.feed(1, 2)

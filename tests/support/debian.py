@@ -14,7 +14,7 @@ SECONDS = 300
 
 
 def find_or_unpack(path: str, *packages: str) -> Path | None:
-    """A program of these packages, downloaded at the first use; None where there is no Debian to have them from.
+    """A program of these packages, downloaded at the first use; None if there is no Debian to have them from.
 
     Args:
         path: of the program in the packages; its last part names the folder in the cache.

@@ -84,7 +84,7 @@ SNAPSHOT_TTL_SECONDS = 300.0
 
 
 class Deployments:
-    """One stream in a home of its own; use as a context manager, which ends every driver.
+    """One stream in its own home; use as a context manager, which ends every driver.
 
     Args:
         base: an empty folder. ``in`` below it is the input, ``out`` the usual output.
@@ -110,7 +110,7 @@ class Deployments:
     # input and output
 
     def count_fed(self, files: int) -> None:
-        """So many input files are there already: the next one is named after them."""
+        """``files`` input files are there already: the next one is named after them."""
         self._fed = files
 
     def feed(self, *rows: Mapping[str, object]) -> None:
@@ -178,7 +178,7 @@ class Deployments:
         return deployment_id
 
     def launch(self, deployment_id: str, attempt: int = 1) -> Driver:
-        """The driver of a recorded attempt; its script lies where ``record`` puts one."""
+        """The driver of a recorded attempt; its script is where ``record`` puts one."""
         return self._launch(deployment_id, attempt)
 
     def resume(self, *, to_drain: bool = False) -> Driver:

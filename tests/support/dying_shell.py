@@ -1,6 +1,6 @@
 """Run as a program: ``streamstate`` with a controller that is killed at every stage and then run again.
 
-Usage: ``dying_shell.py BASE WORDS…``. Each try is a process of its own. Python's audit events tell what is about to be
+Usage: ``dying_shell.py BASE WORDS…``. Each try is a separate process. Python's audit events report what is about to be
 made durable below ``BASE`` (a name given by a link or a rename, a file deleted, a process started); at the first such
 act at which no earlier try died, the try kills itself by SIGKILL. So each act is once the one that did not happen, and
 the one before it the last that did. The answer of the try that got through goes to stdout, its status is the exit

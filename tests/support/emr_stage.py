@@ -17,7 +17,7 @@ from airflow_streamstate.launch.interface import LaunchHandle, LaunchRequest
 
 NEEDED = ("STREAMSTATE_EMR_APPLICATION_ID", "STREAMSTATE_EMR_ROLE_ARN", "STREAMSTATE_EMR_LAUNCH_URI")
 SYNC_SECONDS = 1.0
-# Runs on driver and test alike: what is said here goes to S3, and what others say comes from there.
+# Runs on driver and test alike: what is written here goes to S3, and what others write comes from there.
 MIRROR = """
 import atexit, os, threading, time
 import boto3

@@ -1,4 +1,4 @@
-"""Scripted drivers whose batches run with a watermark, the deployments that go on from them, and asset events."""
+"""Scripted drivers whose batches run with a watermark, the deployments that continue from them, and asset events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Asked:
         self.keys: list[str] = []
 
     def add_partitions(self, keys: list[str]) -> None:
-        """Each is an event of its own."""
+        """Each in a separate event."""
         self.keys += keys
 
 

@@ -1,4 +1,4 @@
-"""One plan with every field filled; the golden file began as this."""
+"""One plan with every field filled; the golden file started as this."""
 
 from __future__ import annotations
 

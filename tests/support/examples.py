@@ -1,4 +1,4 @@
-"""One message of each kind with every field filled; the golden files began as these."""
+"""One message of each kind with every field filled; the golden files started as these."""
 
 from __future__ import annotations
 

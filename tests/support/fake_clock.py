@@ -1,4 +1,4 @@
-"""A clock that only moves when it is told to, and whose ids and randomness are the same in every run."""
+"""A clock that only moves when it is asked to, and whose ids and randomness are the same in every run."""
 
 from __future__ import annotations
 

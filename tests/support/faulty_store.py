@@ -41,7 +41,7 @@ KILL_POINTS = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.REPLY_LOST)
 
 @dataclass(frozen=True)
 class Call:
-    """One counted call; ``number`` begins at 1, ``key`` is the target's."""
+    """One counted call; ``number`` starts at 1, ``key`` is the target's."""
 
     number: int
     method: str
@@ -95,7 +95,7 @@ class FaultPlan:
         writes: bool,
         leave_half: Callable[[], None] = lambda: None,
     ) -> Result:
-        """Count the call, then do it, or what the plan says instead.
+        """Count the call, then do it, or what the plan orders instead.
 
         Raises:
             SimulatedCrash: the actor is dead, now or since an earlier call.

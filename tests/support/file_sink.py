@@ -10,7 +10,7 @@ from typing import Any
 def files_in(folder: Path) -> list[Path]:
     """The committed files of a sink, batch after batch.
 
-    Every tenth entry of the log (every third where a test says so) repeats all before it.
+    Every tenth entry of the log (every third where a test asks for it) repeats all before it.
     """
     log = folder / "_spark_metadata"
     compacted = max((int(path.stem) for path in log.glob("[0-9]*.compact")), default=-1)

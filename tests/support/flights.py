@@ -23,7 +23,7 @@ def lines_of_flights() -> list[str]:
 
 
 class Flights:
-    """The folder into which files of flights arrive, and the one in which results lie.
+    """The folder into which files of flights arrive, and the one in which results are.
 
     Args:
         folder: of this test; ``incoming`` and ``delays`` below it.
@@ -43,7 +43,7 @@ class Flights:
 
     @property
     def arguments(self) -> list[str]:
-        """What the jobs are told."""
+        """The arguments of the jobs."""
         return ["--input", str(self.folder / "incoming"), "--output", str(self.folder / "delays")]
 
     def feed(self, pieces: int = 1) -> list[str]:

@@ -70,7 +70,7 @@ class ForeignQuery:
         self._driver: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Its driver, in a process group of its own."""
+        """Its driver, in its own process group."""
         conf = [word for key, value in self.conf.items() for word in ("--conf", f"{key}={value}")]
         words = ["spark-submit", "--master", "local[2]", *conf, str(self.app), str(self.base)]
         with (self.base / "driver.log").open("ab") as log:
@@ -92,7 +92,7 @@ class ForeignQuery:
         return (self.base / "driver.log").read_text("utf-8", "replace")
 
     def feed(self, files: int = 1, rows: int = 10) -> None:
-        """So many more files."""
+        """Feed ``files`` more files."""
         for _ in range(files):
             numbers = range(self._rows, self._rows + rows)
             hidden = self.base / "in" / f".{self._files:05d}"

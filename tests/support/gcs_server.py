@@ -2,8 +2,8 @@
 
 fake-gcs-server keeps the objects, their generations, and the conditions of uploads. It does not know the XML API's
 writes (put, copy, uploads in parts) with their conditions, nor conditions of a delete, nor the API's error codes;
-obstore asks for all of these. The front says them in the words of the JSON API, which the server knows, one delete at a
-time; parts it keeps itself until their upload is completed.
+obstore asks for all of these. The front translates them into calls of the JSON API, which the server knows, one delete
+at a time; parts it keeps itself until their upload is completed.
 """
 
 from __future__ import annotations

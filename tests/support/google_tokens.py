@@ -40,7 +40,7 @@ def tokens(status: int) -> Iterator[tuple[str, list[str]]]:
 
 
 def service_account(path: Path) -> Path:
-    """Write the file of a service account; ``point`` says where its tokens come from."""
+    """Write the file of a service account; ``point`` sets where its tokens come from."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     about = {

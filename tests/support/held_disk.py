@@ -107,12 +107,12 @@ class Gate:
         return self._reached.exists()
 
     def open(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         self.path.unlink(missing_ok=True)
 
 
 def hold_disk_of(spark: Any, folder: Path) -> Gate:
-    """Give the queries that this session starts from now on a disk that can be held; its gate lies in ``folder``."""
+    """Give the queries that this session starts from now on a disk that can be held; its gate is in ``folder``."""
     hadoop_conf = spark._jsc.hadoopConfiguration()
     if hadoop_conf.getClassByNameOrNull("HeldFs") is None:
         compiler = spark._jvm.org.codehaus.janino.SimpleCompiler()

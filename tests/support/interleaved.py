@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 30.0
 
 
 class _Gated(FaultPlan):
-    """A plan whose actor waits for his turn before each call that others can tell from its neighbours.
+    """A plan whose actor waits for his turn before each call that others can distinguish from its neighbours.
 
     Links of files into an own folder are invisible to others, and would be most of all calls.
     """
@@ -68,7 +68,7 @@ class Actor:
         self._wait()
 
     def go(self, calls: int) -> None:
-        """Make so many calls, or all that are left."""
+        """Make ``calls`` calls, or all that are left."""
         for _ in range(calls):
             if self.is_over:
                 return
@@ -88,7 +88,7 @@ def play(
     """Let them all act, turn by turn, and then each to its end.
 
     Args:
-        acts: what each does, given a store of his own.
+        acts: what each does, given his own store.
         turns: whose turn it is (by number, wrapping round), and for how many calls.
         dies_at: which of them are killed, and at which call.
     """

@@ -79,7 +79,7 @@ class Topics:
         wait_until(lambda: self._partitions(name) == 0, lambda: f"the end of {name}", ANSWER_SECONDS)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """So many partitions when this comes back."""
+        """The topic has ``total`` partitions when this returns."""
         self._admin.create_partitions([NewPartitions(name, total)])[name].result(ANSWER_SECONDS)
         wait_until(lambda: self._partitions(name) == total, lambda: f"partitions of {name}", ANSWER_SECONDS)
 
@@ -121,7 +121,7 @@ class Topics:
         consumer.assign(parts)
         found = []
         deadline = time.monotonic() + ANSWER_SECONDS  # noqa: TID251 - a real broker
-        # A partition of which nothing has come yet has no position: it is not at its end.
+        # A partition of which nothing has arrived yet has no position: it is not at its end.
         while any(at.offset < ends.get(at.partition, at.offset) for at in consumer.position(parts)):
             assert time.monotonic() < deadline, f"waited for the end of {name}"  # noqa: TID251
             message = consumer.poll(0.2)
@@ -154,7 +154,7 @@ def _bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
 
 
 class Flow:
-    """A producer in a thread of its own. Row ``i`` has the event time ``i`` times 20 ms, and the value ``i % 7``."""
+    """A producer in its own thread. Row ``i`` has the event time ``i`` times 20 ms, and the value ``i % 7``."""
 
     def __init__(self, servers: str, topic: str, rows_per_second: int) -> None:
         self._servers = servers

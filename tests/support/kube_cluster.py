@@ -108,7 +108,7 @@ class KubernetesCluster:
 
     @contextlib.contextmanager
     def stopped(self, name: str) -> Iterator[None]:
-        """Meanwhile this part takes connections and answers nothing."""
+        """Within this block the part takes connections and answers nothing."""
         process = self._processes[name]
         process.send_signal(signal.SIGSTOP)
         try:
@@ -124,7 +124,7 @@ class KubernetesCluster:
         return asked(self._client(), method, path, body, content)
 
     def text(self, path: str) -> str:
-        """What a page that is no JSON says, such as a log; "" where it cannot be had."""
+        """The text of a page that is no JSON, such as a log; "" where it cannot be had."""
         found = asked(self._client(), "GET", path, raw=True)
         return found.decode("utf-8", "replace") if isinstance(found, bytes) else ""
 
@@ -137,7 +137,7 @@ class KubernetesCluster:
         return self.write_kubeconfig(f"user-{name}", f"token-of-user-{name}")
 
     def grant(self, namespace: str, role_yaml: str) -> None:
-        """Give the user of this namespace what the YAML says of NAMESPACE and USER."""
+        """Give the user of this namespace what the YAML states for NAMESPACE and USER."""
         named = role_yaml.replace("NAMESPACE", namespace).replace("USER", f"user-{namespace}")
         for item in yaml.safe_load_all(named) if role_yaml else ():
             plural = {"Role": "roles", "RoleBinding": "rolebindings", "ServiceAccount": "serviceaccounts"}[item["kind"]]

@@ -17,7 +17,7 @@ STAGING = VERSION.replace("v1", "v0", 1)
 DEBIAN = ("etcd-server", "containerd", "runc")
 BUILD_SECONDS = 7200
 
-# One program, linked once. The replacements are those of Kubernetes itself, which has its libraries beside it.
+# One program, linked once. The replacements are those of Kubernetes itself, which has its libraries next to it.
 _MAIN = """
 // The servers of Kubernetes in one program: the first argument names the one that runs.
 package main

@@ -1,4 +1,4 @@
-"""The Kubernetes launcher as a stage of its conformance suite: a namespace of its own, with least rights."""
+"""The Kubernetes launcher as a stage of its conformance suite: its own namespace, with least rights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACCOUNT = "streamstate-driver"
 
 
 def role_of_docs() -> str:
-    """The YAML of the page, which says that it is all that is needed."""
+    """The YAML of the page, which states that it is all that is needed."""
     found = re.search(r"```yaml\n(apiVersion: rbac.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None
     return found[1]
@@ -115,7 +115,7 @@ class KubernetesStage:
         return self.cluster.call("GET", f"/api/v1/namespaces/{self.namespace}/{kind}")
 
     def has_running(self) -> bool:
-        """Whether there is a pod here whose end no kubelet has told."""
+        """Whether there is a pod here whose end no kubelet has reported."""
         states = [
             item["status"].get("containerStatuses", [{}])[0].get("state", {}) for item in self.ask("pods")["items"]
         ]

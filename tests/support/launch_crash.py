@@ -1,7 +1,7 @@
 """Run as a program: launches, and is killed at the k-th act that leaves a trace, for every k.
 
 Usage: ``launch_crash.py BASE launcher|leader``. For each k the launch happens in a fork, under ``BASE/<k>``; Python's
-audit events say what is about to happen (a file opened for writing, linked, renamed, a process started), and at the
+audit events report what is about to happen (a file opened for writing, linked, renamed, a process started), and at the
 k-th the fork kills itself. With ``leader`` the launcher dies when it starts the leading process, and that one is killed
 at its k-th act. Prints one line ``k event`` per kill on stderr, and ends when no k-th act was left.
 """

@@ -77,7 +77,7 @@ class LocalStage:
         return LaunchRequest.from_json({**raw, "jars": [str(self.base / "nosuch.jar")]})
 
     def lacking_request(self, launch_key: str) -> LaunchRequest:
-        """Spark finds out only when it resolves it; where there is no Spark, the shell of the driver does."""
+        """Spark finds out only when it resolves it; if there is no Spark, the shell of the driver does."""
         request = self.request(launch_key, "")
         if self._master:
             return replace(request, packages=("org.example:nosuch:1.0",))
@@ -105,7 +105,7 @@ class LocalStage:
 
     @contextlib.contextmanager
     def out_of_reach(self, handle: LaunchHandle) -> Iterator[LaunchHandle]:
-        """On another machine, as far as the launch's record says."""
+        """On another machine, as far as the launch's record shows."""
         record = Path(str(handle.data["folder"])) / HANDLE
         kept = record.with_suffix(".kept")
         record.rename(kept)  # the lock stays on the file that the driver holds

@@ -1,4 +1,4 @@
-"""Cheap stand-ins for ``spark-submit``, requests that use them, and the processes of a launch."""
+"""Cheap substitutes for ``spark-submit``, requests that use them, and the processes of a launch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fake_spark_submit(folder: Path, body: str, name: str = "fake-submit") -> str
 
 
 def launch_request(base: Path, body: str, key: str = KEY, **changes: Any) -> LaunchRequest:
-    """A request whose driver is a shell script of this body, in a folder of its own below ``base``."""
+    """A request whose driver is a shell script of this body, in its own folder below ``base``."""
     application = base / "job.py"
     application.write_text("print('job')\n")
     folder = base / "launches" / key
@@ -94,7 +94,7 @@ def end_processes(folder: str) -> None:
 
 
 def end_all(find: Callable[[], list[ProcessStat]]) -> list[int]:
-    """End every process that ``find`` finds, those that are being forked meanwhile too, and wait until they are gone.
+    """End every process that ``find`` finds, those forked in the meantime too, and wait until they are gone.
 
     One that is just ending has no environment any more, by which it would be found, and still counts as alive. Gives
     their pids.

@@ -71,7 +71,7 @@ class ListedSource(PartitionedSource):
 
 
 class PlannedSource(ListedSource):
-    """The same rows, of parts that can say where a read will end."""
+    """The same rows, of parts that know where a read will end."""
 
     planned = True
 
@@ -140,7 +140,7 @@ class Reading:
         self.at = self.planner.initial()
 
     def begin(self, offset: SourceOffset) -> Reading:
-        """Go on from an offset, as it lies in a checkpoint."""
+        """Continue from an offset, as it is in a checkpoint."""
         self.at = written(offset)
         return self
 
@@ -163,7 +163,7 @@ class Reading:
         raise AssertionError("it comes to no end")
 
     def rows(self, start: SourceOffset, end: SourceOffset) -> dict[str, list[Any]]:
-        """What lies between two offsets, as executors read it."""
+        """What is between two offsets, as executors read it."""
         from airflow_streamstate.sources.offsets import batches_in
 
         found: dict[str, list[Any]] = {}

@@ -24,7 +24,7 @@ class QuietHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def handle(self) -> None:
         with suppress(ConnectionError):

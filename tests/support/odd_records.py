@@ -1,4 +1,4 @@
-"""Well-formed records with odd values, of every kind and at the place of that kind, beside streams that are well."""
+"""Well-formed records with odd values, of every kind and at the place of that kind, alongside streams that are well."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWN: Mapping[str, object] = {
     "launch_key": launch_key_for(DEPLOYMENT, 1),
     "command_id": "0f3c",
 }
-"""What the place of a record says of it."""
+"""What the place of a record states about it."""
 
 ODD_VALUES: tuple[object, ...] = (
     None, True, -1, 0, 1, 2**31, 2**62, 2**63 - 1, -(2**63) + 1, 0.5, -1e308, 1e308, 1e15,

@@ -51,11 +51,11 @@ class PageStory:
 
     @property
     def streams(self) -> str:
-        """The page in a window of its own."""
+        """The page in its own window."""
         return f"{self.site.url}/streamstate/"
 
     def stream(self, stream_id: str) -> str:
-        """The page of a stream in a window of its own."""
+        """The page of a stream in its own window."""
         return f"{self.streams}streams/streamstate_default/{stream_id}"
 
 
@@ -107,7 +107,7 @@ def upgraded(home: NamedHome, stream_id: str, label: str, *words: str, **more: A
 
 
 def beats(home: NamedHome, stream_id: str, **said: Any) -> None:
-    """The heartbeat of its current driver, with what an agent would say of rates, lag and state."""
+    """The heartbeat of its current driver, with what an agent would report of rates, lag and state."""
     control = home.stream(stream_id).control
     register = control.need_register().value
     known = control.heartbeat(str(register.deployment_id))

@@ -24,7 +24,7 @@ def place_barrier(
         deadline_seconds: how long to wait at most; the batch in flight must end within it.
 
     Raises:
-        DeadlineExceededError: with what was last seen. The entry may lie in the log: step again, or ``repair``.
+        DeadlineExceededError: with what was last seen. The entry may be in the log: step again, or ``repair``.
         FencedError, DataError, UnavailableError: as ``BarrierPlacement.step``.
     """
     placement = BarrierPlacement(checkpoint, mark, view)

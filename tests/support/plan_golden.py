@@ -1,6 +1,6 @@
 """The plans that each Spark writes of ``support.plan_queries``, kept in ``tests/golden/plans``.
 
-A Spark that comes later gets a file of its own: ``PYTHONPATH=tests:. python tests/support/plan_golden.py VERSION…``.
+A Spark that comes later gets its own file: ``PYTHONPATH=tests:. python tests/support/plan_golden.py VERSION…``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def kept(version: str) -> dict[str, dict[str, Any]]:
 
 
 def facts_of(name: str, version: str, raw: Mapping[str, Any]) -> PlanFacts:
-    """What the runtime would hand over beside the text."""
+    """What the runtime would hand over with the text."""
     return PlanFacts(
         name,
         version,

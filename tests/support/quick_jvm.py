@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Without the archive, for a JVM whose class path begins with a folder: no archive fits that."""
+"""Without the archive, for a JVM whose class path starts with a folder: no archive fits that."""
 _JOB = """
 import sys
 from pyspark.sql import SparkSession, functions as F
@@ -37,7 +37,7 @@ def _java() -> str:
 
 def _archive() -> Path:
     java = Path(_java()).resolve()
-    # A JVM takes no archive whose jars have another time of change, and does not say so.
+    # A JVM takes no archive whose jars have another time of change, and does not report it.
     jars = (_pyspark() / "jars").glob("spark-core*.jar")
     spark = sorted((path.name, path.stat().st_mtime_ns) for path in jars)
     facts = (java, java.stat().st_mtime_ns if java.exists() else 0, _pyspark(), spark)

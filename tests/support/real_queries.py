@@ -25,14 +25,14 @@ PROVIDERS = {
 
 @dataclass
 class Feed:
-    """Files of rows, one minute of event time each; every value is used once, so that sums tell of each row."""
+    """Files of rows, one minute of event time each; every value is used once, so that sums show each row."""
 
     folder: Path
     fed: list[dict[str, Any]] = field(default_factory=list)
     files: int = 0
 
     def add(self, files: int = 1, *, rows_per_file: int = 4) -> None:
-        """Add files, each visible at once and with a modification time of its own."""
+        """Add files, each visible at once and with its own modification time."""
         for _ in range(files):
             rows = [
                 {"ts": _stamp(self.files * 60 + row * 5), "k": "abc"[row % 3], "v": self.files * 1000 + row}
@@ -143,7 +143,7 @@ def start(
 
 
 def run_to_end(stream: Any, checkpoint: Checkpoint, sink: Any = None, **how: Any) -> Any:
-    """Start a query that ends by itself (``availableNow`` unless told otherwise) and wait for it."""
+    """Start a query that ends by itself (``availableNow`` unless given otherwise) and wait for it."""
     query = start(stream, checkpoint, sink, **(how or {"availableNow": True}))
     assert query.awaitTermination(WAIT_SECONDS), "the query did not end in time"
     return query

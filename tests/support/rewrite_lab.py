@@ -1,4 +1,4 @@
-"""Writes state anew on real Spark, as the driver's start does, and holds it against a run that began with the new
+"""Rewrites state on real Spark, as the driver's start does, and compares it with a run that started with the new
 version."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RewriteLab(TruthLab):
         return self._old(script)
 
     def going_on(self, script: Script) -> Rows:
-        """What a script writes from the change on, that it began with."""
+        """What a script that runs from the beginning writes after the change."""
         if script not in self._whole:
             self._whole[script] = _all(self.run(script, self.fork(script), "all"))
         return self._whole[script]
@@ -87,7 +87,7 @@ class RewriteLab(TruthLab):
                 delete_with_crc(self.store, checkpoint.offset_key(number))
 
     def run_hours_ahead(self, script: Script, checkpoint: Checkpoint) -> Rows:
-        """What a batch without input writes that begins hours later: timers fire, times to live are over."""
+        """What a batch without input writes that starts hours later: timers fire, times to live have ended."""
         position = checkpoint.position()
         assert position.batch_id is not None
         entry = checkpoint.read_offset(position.batch_id)
@@ -98,7 +98,7 @@ class RewriteLab(TruthLab):
         return _all(self.run(script, checkpoint, "before", once=True))
 
     def rewritten(self, row: Row, *, is_rehearsed: bool = True) -> Checkpoint:
-        """A checkpoint of the new script whose state is that of the old one, written anew as the driver does it.
+        """A checkpoint of the new script whose state is that of the old one, rewritten as the driver does it.
 
         Raises what the driver raises.
         """

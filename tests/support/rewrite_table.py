@@ -1,4 +1,4 @@
-"""The truth table of state that is written anew: a script, a change of where or how its state lies, what is promised.
+"""The truth table of state that is rewritten: a script, a change of where or how its state is stored, what is promised.
 
 ``test_rewrite_table`` tries each row on real Spark; ``docs/rewrites.py`` makes a page of it.
 """
@@ -24,12 +24,12 @@ class Operator:
     """A query with state.
 
     Attributes:
-        name: for people.
+        name: human-readable.
         text: of its data frame, as in ``support.truth_table``.
         has_clock: its state depends on the time of the clock, so no other run has the same.
-        stores: ``hdfs`` where that store can hold it.
+        stores: ``hdfs`` if that store can hold it.
         in_ci: some of its rows are tried in every CI run.
-        refused: why it cannot be written anew, in the words of the error; "" where it can.
+        refused: why it cannot be rewritten, in the words of the error; "" where it can.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Operator:
     refused: str = ""
 
     def script(self, store: str, partitions: int, **settings: str) -> Script:
-        """The operator in this store, in so many partitions."""
+        """The operator in this store, in this many partitions."""
         provider = ROCKSDB if store == "rocksdb" else HDFS_BACKED_PROVIDER
         return Script(self.text, self.mode, {PROVIDER: provider, PARTITIONS: str(partitions), **settings})
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of where or how state lies.
+    """A change of where or how state is stored.
 
     Attributes:
         stores: of the old and the new version.

@@ -21,7 +21,7 @@ OWNER = "run.pid"
 
 
 class FolderError(RuntimeError):
-    """The folder cannot be this run's; says why, and what to do."""
+    """The folder cannot be this run's; the message states why, and what to do."""
 
 
 @contextmanager

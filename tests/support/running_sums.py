@@ -23,7 +23,7 @@ WAIT = ("--timeout", 200, "--json")
 ROWS_PER_FILE = 20
 FEED_SECONDS = 0.3
 LIVES_SECONDS = (0.5, 3.0)
-"""So long a driver lives behind its first batch."""
+"""How long a driver lives after its first batch, at least and at most."""
 SEED = 2741
 SCRIPT = """# version VERSION
 import sys
@@ -89,7 +89,7 @@ class Sums:
 
     @property
     def control(self) -> StreamControl:
-        """What it says of itself."""
+        """What it reports about itself."""
         return StreamControl(LocalStore(self.desk.home), "sums", SYSTEM_CLOCK)
 
     def crash_and_leave(self) -> None:

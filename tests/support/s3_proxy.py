@@ -1,8 +1,8 @@
 """A proxy before an S3 server, plain HTTP on both sides, that counts requests and injects faults.
 
-It stands between our store and the server, or between Spark's S3A and the server: signatures hold, because the request
-goes on as it came. ``hooks`` are called with each request just before it is forwarded, in the thread of that request:
-what they do comes between the look and the act of the caller.
+It is between our store and the server, or between Spark's S3A and the server: signatures hold, because the request
+is forwarded as it came. ``hooks`` are called with each request just before that, in the thread of that request: what
+they do comes between the look and the act of the caller.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Strike:
         code: S3's error code in that answer.
         path_part: only those with this in their path.
         hold: instead of an answer, silence until this event is set.
-        reset: where there is no answer, the connection is reset instead of closed.
+        reset: if there is no answer, the connection is reset instead of closed.
         cut: the server's own answer is given, and ends in the middle.
         delay_seconds: how long the server's own answer is kept back; only with ``forward`` and nothing else.
     """
@@ -98,7 +98,7 @@ class Weather:
 
 
 class Switch(Protocol):
-    """What says whether something is so just now."""
+    """Answers whether something is so just now."""
 
     def is_set(self) -> bool:
         """Whether it is."""

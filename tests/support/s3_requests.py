@@ -23,7 +23,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "AbortMultipartUpload": ("s3:AbortMultipartUpload",),
     "ListMultipartUploads": ("s3:ListBucketMultipartUploads",),
 }
-"""As in Amazon's "Required permissions for Amazon S3 API operations". Others are told by the operation's own name."""
+"""As in Amazon's "Required permissions for Amazon S3 API operations". Others have the operation's own name."""
 
 
 @dataclass(frozen=True)

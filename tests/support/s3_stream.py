@@ -41,7 +41,7 @@ class S3Stream:
     """The script's input and output, and the words of the shell.
 
     Args:
-        conf: what Spark is told beside the usual.
+        conf: Spark's configuration besides the usual one.
     """
 
     def __init__(self, base: Path, conf: Mapping[str, str] | None = None) -> None:
@@ -55,7 +55,7 @@ class S3Stream:
         self._conf = (*QUICK, *(word for key, value in more.items() for word in ("--conf", f"{key}={value}")))
 
     def feed(self, files: int, rows: int = 10) -> None:
-        """So many more files, each row a second later than the one before."""
+        """Feed ``files`` more files, each row a second later than the one before."""
         for _ in range(files):
             numbers = range(self.rows, self.rows + rows)
             hidden = self.base / "in" / f".{self.files:05d}"

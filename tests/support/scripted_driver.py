@@ -1,15 +1,15 @@
-"""A driver without Spark, started by a fake ``spark-submit``, that says what an agent would say.
+"""A driver without Spark, started by a fake ``spark-submit``, that reports what an agent would report.
 
 ``install`` puts such a ``spark-submit`` under a SPARK_HOME; the real launcher starts it, detached, like any other. The
 script that is "run" holds one word per line, and these are what it knows:
 
 - ``runs``: commits a batch, then obeys stop, drain and snapshot until one of them ends it;
-- ``proves``: as ``runs``, with three batches past those that it began from;
-- ``lags``: as ``proves``, and its source has some left at the one look there was at it;
-- ``finishes``: commits a batch, and ends by itself, as its trigger says;
+- ``proves``: as ``runs``, with three batches past those that it started from;
+- ``lags``: as ``proves``, and some was left in its source at the one poll that there was;
+- ``finishes``: commits a batch, and ends by itself, as its trigger orders;
 - ``breaks``: commits a batch and fails; from its third attempt on it ends by itself;
-- ``restores``: says from which batch of the snapshot it goes on, beside what else it does;
-- ``notes``: tells of a setting, beside what else it does;
+- ``restores``: reports from which batch of the snapshot it continues, besides what else it does;
+- ``notes``: reports a setting, besides what else it does;
 - ``fails``: ends before it has committed anything;
 - ``hangs``: starts, and never commits anything;
 - ``late``: as ``proves``, some seconds after it has started;

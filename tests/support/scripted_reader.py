@@ -1,4 +1,4 @@
-"""A state-reading driver without Spark: it answers as ``STREAMSTATE_SCRIPTED_READER`` says.
+"""A state-reading driver without Spark: it answers as ``STREAMSTATE_SCRIPTED_READER`` orders.
 
 ``answers`` (the default): each place has one table of three rows; ``refuses``; ``dies``; ``hangs``.
 """
@@ -17,7 +17,7 @@ from airflow_streamstate.driver.main import Report, read_state
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.snapshot.state_tables import StateOrder
 
-VARIABLE = "SPARK_SCRIPTED_READER"  # a driver inherits all that begins so
+VARIABLE = "SPARK_SCRIPTED_READER"  # a driver inherits all with this prefix
 TABLE = {"table": "0-stateStoreSave/rows", "name": "rows", "kind": "rows", "has_ttl": False}
 ROWS = [{"key": {"k": "a"}, "value": {"n": 1}, "partition_id": 0}]
 

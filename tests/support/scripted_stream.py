@@ -118,7 +118,7 @@ class ScriptedStream:
 
 
 class ScriptedAttempt:
-    """One attempt, and everything that it can say."""
+    """One attempt, and everything that it can report."""
 
     def __init__(self, control: StreamControl, deployment_id: str, attempt: int, clock: Clock, pid: int = 4711) -> None:
         self.control = control
@@ -141,7 +141,7 @@ class ScriptedAttempt:
         """The stream."""
         return self.control.stream_id
 
-    # what it says
+    # what it reports
 
     def say(self, kind: type[Event], **fields: object) -> int:
         """Write an event; gives its number."""
@@ -178,7 +178,7 @@ class ScriptedAttempt:
         return self
 
     def started(self, trigger: str = "default", *, restores: bool = False) -> ScriptedAttempt:
-        """Session and query are there; with ``restores`` it says from which batch of the snapshot it goes on."""
+        """Session and query are there; with ``restores`` it reports from which batch of the snapshot it continues."""
         self.say(Started, spark_version="4.2.0", application_id="local-1")
         self._write_metadata()
         begun = self.began_from() if restores else -1
@@ -217,7 +217,7 @@ class ScriptedAttempt:
         return self
 
     def proves(self, batches: int) -> ScriptedAttempt:
-        """It commits so many batches past those that it began from, in its checkpoint too."""
+        """It commits this many batches past those that it started from, in its checkpoint too."""
         for batch_id in range(self.began_from() + 1, self.began_from() + 1 + batches):
             self._write_batch(batch_id)
             self.commits(batch_id)
@@ -235,7 +235,7 @@ class ScriptedAttempt:
         return self
 
     def began_from(self) -> int:
-        """The last batch of the snapshot that its deployment began from; -1 for none."""
+        """The last batch of the snapshot that its deployment started from; -1 without one."""
         snapshot_id = self.control.spec(self.deployment_id).start.snapshot_id
         if snapshot_id is None:
             return -1
@@ -276,13 +276,13 @@ class ScriptedAttempt:
         return snapshot_id
 
     def position(self, rows: int = 0) -> QueryPosition:
-        """Where the query stands."""
+        """The position of the query."""
         return QueryPosition(
             self.batch_id, (END_OFFSET,), watermark_at=parse_time(WATERMARK_TEXT), state_rows_left=rows
         )
 
     def drained(self, command_id: str = "", number: int = 0) -> str:
-        """The last word after a drain; gives the snapshot."""
+        """The last event after a drain; gives the snapshot."""
         snapshot_id = self.snapshot("drained")
         self.say(
             Drained, command_id=command_id, command_number=number, snapshot_id=snapshot_id,
@@ -291,7 +291,7 @@ class ScriptedAttempt:
         return snapshot_id
 
     def stopped(self, command_id: str = "", number: int = 0) -> str:
-        """The last word after a stop; gives the snapshot."""
+        """The last event after a stop; gives the snapshot."""
         snapshot_id = self.snapshot("stopped")
         self.say(
             Stopped, snapshot_id=snapshot_id, queries={QUERY: self.position(STREAM_STATE_ROWS)},
@@ -321,7 +321,7 @@ class ScriptedAttempt:
         return (register.deployment_id, register.attempt) != (self.deployment_id, self.attempt)
 
     def obey(self, words: str) -> bool:
-        """Obey the commands that lie there; whether one of them ended it."""
+        """Obey the commands that are there; whether one of them ended it."""
         journal = self.control.journal(self.deployment_id)
         is_over = False
         for slot in journal.commands():
@@ -365,7 +365,7 @@ class ScriptedAttempt:
 def drain_notification(
     stream: ScriptedStream, deployment_id: str, **changes: Any
 ) -> tuple[DrainNotification, int, str]:
-    """A notification that lies there; with its number and key."""
+    """A notification that is there; with its number and key."""
     now = stream.clock.now()
     command = DrainNotification(
         command_id=stream.clock.new_uuid(),

@@ -72,7 +72,7 @@ class SessionDriver:
             self._agent.stop()
 
     def end(self, seconds: float = WAIT_SECONDS) -> int:
-        """Wait until its query is over, and let the script end as one that waited for it; its exit status."""
+        """Wait until its query has ended, and let the script end as one that waited for it; its exit status."""
         query = self.query
         assert query is not None, self.refusal
         assert query.await_termination(seconds), f"the query runs on: {self.said}"
@@ -156,7 +156,7 @@ class SessionStream(Deployments):
         return [json.loads(line) if line != "-" else {} for line in lines]
 
     def wait_read(self, topic: str, rows: int, name: str = "rows") -> None:
-        """Wait until the committed batches end behind so many rows of a topic."""
+        """Wait until the committed batches end behind this many rows of a topic."""
 
         def read() -> int:
             return sum(

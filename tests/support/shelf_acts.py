@@ -33,7 +33,7 @@ IDS = [f"d-0001-live-{number:06d}" for number in range(1, 5)]
 
 
 def shelf_with(count: int) -> Shelf:
-    """So many live snapshots of a stream, each a batch behind the one before."""
+    """A shelf of ``count`` live snapshots of a stream, each a batch after the one before."""
     shelf = Shelf(GuardedStore())
     for number in range(count):
         run_stateful(shelf.checkpoint(), 2 + number, first=0 if number == 0 else 2 + number)
@@ -59,7 +59,7 @@ def kept(shelf: Shelf) -> dict[str, SnapshotManifest]:
 
 
 def keys_of(manifest: SnapshotManifest) -> set[str]:
-    """The files of a snapshot, wherever they lie."""
+    """The files of a snapshot, wherever they are."""
     return {key_of(manifest, name, entry) for name, query in manifest.queries.items() for entry in query.files}
 
 
@@ -77,7 +77,7 @@ def prune(shelf: Shelf, *keep: str) -> list[str]:
 
 
 def data_keys(shelf: Shelf, snapshot_id: str) -> list[str]:
-    """What lies in the folders of a snapshot's data."""
+    """What is in the folders of a snapshot's data."""
     folder = layout.snapshot_folder(STREAM, snapshot_id)
     return [info.key for info in shelf.checkpoints.list_objects(f"{folder}/data")]
 
@@ -115,7 +115,7 @@ def pruning(shelf: Shelf, *keep: str) -> Act:
 
 
 def reading(shelf: Shelf, snapshot_id: str, findings: list[str]) -> Act:
-    """A holder of a lease reads the whole snapshot."""
+    """A holder of a lease reads the complete snapshot."""
 
     def act(store: Store) -> None:
         mine = Shelf(store, clock=shelf.clock)
@@ -216,7 +216,7 @@ def clearing(shelf: Shelf, mirror: Store, *, of_all: bool = False) -> Act:
 
 
 def closing(shelf: Shelf, mirror: Store, *snapshot_ids: str) -> Act:
-    """Whole copies of what the home has let go of are removed from a mirror."""
+    """Complete copies of what the home has let go of are removed from a mirror."""
 
     def act(store: Store) -> object:
         mine, place = Shelf(store, clock=shelf.clock), _Place(mirror, _plan_of(store))

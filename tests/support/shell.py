@@ -45,7 +45,7 @@ class Answer:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The one JSON object on stdout; nothing may be beside it."""
+        """The one JSON object on stdout; nothing else may be there."""
         value, end = json.JSONDecoder().raw_decode(self.out)
         assert self.out[end:] == "\n", f"not one JSON object: {self.out!r}"
         assert isinstance(value, dict)
@@ -53,7 +53,7 @@ class Answer:
 
     @property
     def json_lines(self) -> list[dict[str, Any]]:
-        """What a command that goes on prints: on each line one JSON object, and nothing beside them."""
+        """What a command that continues prints: on each line one JSON object, and nothing else."""
         assert self.out.endswith("\n"), f"not JSON lines: {self.out!r}"
         values = [json.loads(line) for line in self.out.splitlines()]
         assert all(isinstance(value, dict) for value in values)
@@ -71,7 +71,7 @@ class Answer:
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports it is a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -99,7 +99,7 @@ def shell(*words: object, terminal: bool = False) -> Answer:
 
     Args:
         words: of the command line; a verb of a group may be one of them.
-        terminal: stdout and stderr say that they are one.
+        terminal: stdout and stderr report that they are one.
     """
     out, err = (Terminal(), Terminal()) if terminal else (io.StringIO(), io.StringIO())
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -147,7 +147,7 @@ class Desk:
         return {str(path.relative_to(self.base)) for path in _without_feed(self.base) if path.is_file()}
 
     def texts(self) -> dict[str, str]:
-        """What every file of the home says, but its feed, which is written at any time."""
+        """The text of every file of the home but its feed, which is written at any time."""
         files = [path for path in _without_feed(self.home) if path.is_file()]
         return {str(path.relative_to(self.home)): path.read_text("utf-8", "replace") for path in files}
 
@@ -177,11 +177,11 @@ def words_of(verb: str, stream_id: str, desk: Desk) -> list[str]:
 def desk_with(
     base: Path, monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...], variables: Mapping[str, str] | None = None
 ) -> Iterator[Desk]:
-    """A desk in an environment of its own; no driver is left of it afterwards.
+    """A desk in its own environment; no driver is left of it afterwards.
 
     Args:
-        hidden: what variables begin with that the test must not see.
-        variables: that it sees beside STREAMSTATE_HOME, which they may set, too.
+        hidden: the prefixes of variables that the test must not see.
+        variables: that it sees besides STREAMSTATE_HOME, which they may set, too.
     """
     for name in [name for name in os.environ if name.startswith(hidden)]:
         monkeypatch.delenv(name)
@@ -195,13 +195,13 @@ def desk_with(
 
 
 def obeying(attempt: ScriptedAttempt, words: str = "") -> AbstractContextManager[None]:
-    """Meanwhile the attempt obeys what it is told, as its driver would."""
+    """Within this block the attempt obeys its orders, as its driver would."""
     return meanwhile(lambda: attempt.obey(words))
 
 
 @contextlib.contextmanager
 def meanwhile(step: Callable[[], object]) -> Iterator[None]:
-    """Meanwhile a thread does this again and again, until it gives something true."""
+    """Within this block a thread does this again and again, until it gives something true."""
     over = threading.Event()
 
     def work() -> None:

@@ -1,7 +1,7 @@
 """The cases of a simulator sweep that run.
 
 The tier sets ``STREAMSTATE_SIM`` (``support/tiers.py``): ``full`` runs every case, ``sample`` a few of each sweep.
-Where it is not set each third case runs, or each third of each n-th, as the sweep says. ``STREAMSTATE_SIM_SEED``
+Where it is not set each third case runs, or each third of each n-th, as the sweep sets. ``STREAMSTATE_SIM_SEED``
 chooses which.
 """
 
@@ -15,7 +15,7 @@ SAMPLE = 3
 
 
 def chosen_cases(cases: list[object], every: int) -> list[object]:
-    """The cases of a sweep that run; at least one, where there is one."""
+    """The cases of a sweep that run; at least one, if there is one."""
     setting = os.environ.get("STREAMSTATE_SIM")
     if setting == "full":
         return cases

@@ -50,7 +50,7 @@ def assert_laws(world: World, *, orders_may_lie: bool = False, woke_up: bool = F
 
 
 def assert_rows(world: World) -> None:
-    """Rows in are rows out, each once; batch ids go on, and none ever stood for two things (Laws 9, 12, 14)."""
+    """Rows in are rows out, each once; batch ids continue, and none ever stood for two things (Laws 9, 12, 14)."""
     control = world.control
     register = control.need_register().value
     last = [
@@ -76,7 +76,7 @@ def assert_rows(world: World) -> None:
 
 
 def _assert_lineage(world: World) -> None:
-    """An audit by the logs alone finds a whole chain (Laws 9, 12, 14), and names each batch that a sink was given
+    """An audit by the logs alone finds a complete chain (Laws 9, 12, 14), and names each batch that a sink was given
     again."""
     audited = lineage_of(Home.of(world.store, world.store, world.launches, FakeClock()), STREAM)
     found = audited.to_json()
@@ -142,12 +142,12 @@ def _assert_events(world: World, *, woke_up: bool) -> None:
             manifest = control.manifest(start.snapshot_id) if start.snapshot_id else None
             positions = [] if manifest is None else [query.position for query in manifest.queries.values()]
             assert is_new or start.mode != "fresh", start
-            # Drained before its first batch: it is told, and each query starts where its options say.
+            # Drained before its first batch: the snapshot shows it, and each query starts where its options state.
             assert not is_new or all(position.batch_id is None for position in positions), start
 
 
 def _assert_query_ids(world: World) -> None:
-    """A query's id goes on with its batch ids, from checkpoint to checkpoint (Law 9)."""
+    """A query's id continues with its batch ids, from checkpoint to checkpoint (Law 9)."""
     control = world.control
     for name in world.plans:
         before = None
@@ -171,7 +171,7 @@ def _assert_orders(world: World, *, woke_up: bool) -> None:
             for entry in world.control.journal(deployment_id).events()
             if entry.event is not None and _answers(entry.event, command_id)
         ]
-        # One flush that failed beside another that is committed: the drain is over, and a resume finishes it.
+        # One flush that failed next to another that is committed: the drain has ended, and a resume finishes it.
         kinds = {kind for kind in answers if kind != "DrainFailed" or answers[-1] != "Drained"}
         assert len(kinds) <= (2 if woke_up else 1), f"the order {command_id} to {deployment_id}: {answers}"
 
@@ -201,7 +201,7 @@ def _assert_settled(world: World, *, orders_may_lie: bool) -> None:
     left = []
     for deployment_id in control.deployment_ids():
         journal = control.journal(deployment_id)
-        # One that came when its deployment was ending has an end (above), and lies there until the next deploy.
+        # One that came when its deployment was ending has an end (above), and is there until the next deploy.
         left += [slot.key for slot in journal.commands() if slot.command is None or not orders_may_lie]
     assert left == []
     alive = [key for key, launched in world.machine.items() if launched.process and not launched.process.has_ended]

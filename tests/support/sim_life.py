@@ -41,12 +41,12 @@ _REFUSALS = (DeploymentFailedError, ConflictError, DeadlineExceededError)
 MAX_RESTARTS = 4
 Recovery = Literal["resume", "takeover", "redeploy"]
 Style = Literal["together", "tolerant", "ending", "late", "absent", "slow"]
-"""What a script does with its two queries: it fails with either of them; it goes on with the other; one of them ends by
-itself, long before the other; one is started some time after the other; the second version does not start one; both
+"""What a script does with its two queries: it fails with either of them; it continues with the other; one of them ends
+by itself, long before the other; one is started some time after the other; the second version does not start one; both
 take their time until they have read their logs."""
 LATE_SECONDS = 0.9
 OTHER_RULE = "other.py"
-"""A version whose state would be of another rule than that of all the others: each start on theirs is refused."""
+"""A version whose state would be of a different rule than that of all the others: each start on theirs is refused."""
 SCRIPTS = {"v1.py": 10, "v2.py": 7, "v3.py": 9}
 """The versions, and how many rows one batch of each takes: batches that are run again over other bounds are seen."""
 GROWTH_ROWS = 60
@@ -62,8 +62,8 @@ class Step:
         hurry_seconds: how long it waits after a deploy; None: until it is healthy.
         warm: of an upgrade or a rollback: the driver that takes over waits.
         warm_return: of an upgrade: a driver of the old version waits, too.
-        partitions: of an upgrade: the state is written anew in that number, into RocksDB.
-        is_refused: of a deploy: it is over when its start is refused, and no sooner.
+        partitions: of an upgrade: the state is rewritten into that number, in RocksDB.
+        is_refused: of a deploy: it ends when its start is refused, and no sooner.
     """
 
     verb: Literal["deploy", "grow", "snapshot", "stop", "resume", "drain", "upgrade", "rollback"]
@@ -95,7 +95,7 @@ class Progress:
     """What the orchestrator remembers over its own death.
 
     Attributes:
-        tries: how often each step was begun anew, after what it had ordered came to nothing.
+        tries: how often each step was started again, after what it had ordered came to nothing.
     """
 
     step: int = 0
@@ -107,7 +107,7 @@ class Life:
     """One life.
 
     Attributes:
-        recovery: what a driver that died while it was told something leads to.
+        recovery: what follows when a driver dies while it has an order.
         assume_dead: a driver of unknown state is taken for dead.
         gives_up: whether the first refusal is taken for an answer.
         goes_on_unhealthy: a deployment that never gets healthy is left to run on.
@@ -193,7 +193,7 @@ class Life:
             controller.wait(WaitCondition.of(order), self.timeout_seconds)
 
     def _is_refused(self, controller: Controller) -> bool:
-        """Whether the stream failed since the state is of another rule."""
+        """Whether the stream failed since the state follows a different rule."""
         for _ in range(MAX_TRIES):
             with contextlib.suppress(*_OUTAGES):
                 status = controller.status(STREAM)
@@ -227,9 +227,9 @@ class Life:
             return True
         is_left_so = state == "degraded" or isinstance(error, DeadlineExceededError)
         if step.verb == "deploy" and is_left_so and self.goes_on_unhealthy:
-            return False  # one query has failed, and the script goes on with the other
+            return False  # one query has failed, and the script continues with the other
         if step.verb in ("deploy", "resume") or state in ("launching", "running", "degraded", "draining", "stopping"):
-            return True  # the same again; or another one started it meanwhile
+            return True  # the same again; or another one started it in the meantime
         if self.recovery == "redeploy" and self._may_be_replaced(number):
             self.progress.step = self._next_deploy(number) - 1
             return False
@@ -272,7 +272,7 @@ class Life:
     # the steps
 
     def deploy(self, controller: Controller, request_id: str, step: Step) -> None:
-        """Deploy a version, and wait as the step says; where it failed after a commit, resume it."""
+        """Deploy a version, and wait as the step states; where it failed after a commit, resume it."""
         script = step.script
         start: StartMode | None = "restore" if self.assume_dead and self._leaves_a_drain() else None
         view = controller.deploy(self.request(script, f"{request_id}-{start}" if start else request_id, start))
@@ -320,7 +320,7 @@ def grow(source: SimulatedSource, rows: int, step_ms: int = 250) -> None:
 def make_world(folder: Path, style: Style = "together", rows: int = 60) -> World:
     """A world whose versions of a script all do the same with the same input, each in batches of its own size: one
     query counts rows per window, one passes them through, so that every row and every bound of a batch is seen."""
-    # Batches of odd lengths: an order comes in the middle of one, and of another part of the other.
+    # Batches of odd lengths: an order comes in the middle of one, and in a different part of one of the other.
     counting = replace(counting_plan(rows), batch_seconds=0.83)
     passing = SimulatedPlan([], WatchedSink(), window_ms=None, delay_ms=None, batch_seconds=0.61)
     if style == "ending":
@@ -365,7 +365,7 @@ def script_of(plans: dict[str, SimulatedPlan], style: Style = "together") -> Cal
 
 
 def _view(source: SimulatedSource, max_rows_per_batch: int) -> SimulatedSource:
-    """The same input, read in batches of another size."""
+    """The same input, read in batches of a different size."""
     view = SimulatedSource(source.description, max_rows_per_batch=max_rows_per_batch)
     view.rows = source.rows
     return view

@@ -1,6 +1,6 @@
 """Streams whose input never pauses, and upgrades that are judged by their pace.
 
-The source can be asked how far a query is behind (``support.simulated_connector`` is to be installed), as Kafka can.
+The source can be asked how far a query is behind (``support.simulated_connector`` must be installed), as Kafka can.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Version:
 
     Attributes:
         trigger_seconds: how long it sleeps after each.
-        hangs_after: so many batches of it are committed, and the next one never is; None for none such.
+        hangs_after: after this many of its batches are committed the next one never is; None: it never hangs.
     """
 
     rows_per_batch: int = UNBOUND_ROWS

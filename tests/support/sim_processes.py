@@ -1,6 +1,6 @@
 """Processes of a simulation: each runs as it is written, in one thread, and time passes only while all of them sleep.
 
-A process is a greenlet with a clock of its own over one common time: what its clock lets act (its agent, its queries)
+A process is a greenlet with its own clock over one common time: what its clock lets act (its agent, its queries)
 acts while that process sleeps, and dies with it.
 """
 
@@ -32,7 +32,7 @@ class Schedule:
         self._count = 0
 
     def start(self, name: str, body: Callable[[Process], Any]) -> Process:
-        """A new process, which begins now."""
+        """A new process, which starts now."""
         self._count += 1
         process = Process(self, name, self._count, body)
         self._push(self.now_seconds, process)
@@ -49,7 +49,7 @@ class Schedule:
         self.main.switch()
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
-        """Let all processes act until it is over, or none is left."""
+        """Let all processes act until ``is_over`` is true, or none is left."""
         while self._waiting and not is_over():
             moment, _, process = heapq.heappop(self._waiting)
             self.now_seconds = max(self.now_seconds, moment)
@@ -112,7 +112,7 @@ class Process:
             self._greenlet.switch()
 
     def pause_until(self, moment_seconds: float) -> None:
-        """Called by the process itself: stand still with everything in it, like after SIGSTOP."""
+        """Called by the process itself: pause with everything in it, as after SIGSTOP."""
         self.schedule.wait_until(moment_seconds)
 
     def kill(self, error: BaseException) -> None:

@@ -59,7 +59,7 @@ class Race:
 
     @property
     def deployed(self) -> list[DeploymentView]:
-        """The deployments and attempts that were begun."""
+        """The deployments and attempts that were started."""
         return [answer for answer in self.answers.values() if isinstance(answer, DeploymentView)]
 
     @property
@@ -92,7 +92,7 @@ def race(
 
     Args:
         folder: as ``make_world``.
-        first, second: what the two do; ``first`` begins.
+        first, second: what the two do; ``first`` starts.
         turns: as ``Turns``; none at all: only the first acts.
         fences_may_stray: as ``WatchedStore``.
     """
@@ -130,7 +130,7 @@ def _close(controller: Controller) -> None:
     """Drain what is current."""
     for _ in range(PATIENCE):
         status = controller.status(STREAM)
-        with contextlib.suppress(ConflictError):  # an order of the race may end it first; an intent may lie there
+        with contextlib.suppress(ConflictError):  # an order of the race may end it first; an intent may be there
             if status.state in ("launching", "running"):
                 controller.wait(WaitCondition("healthy", STREAM, status.deployment_id), CLOSE_SECONDS)
             order = controller.order("drain", STREAM)
@@ -171,7 +171,7 @@ def kills() -> Act:
 
 
 def watches(seconds: float = 20.0) -> Act:
-    """Give the stream a policy, and watch it for so long."""
+    """Give the stream a policy, and watch it for this long."""
 
     def act(_: Race, controller: Controller) -> object:
         controller.details.change_restart_policy(STREAM, {"on_failure": "restart", "initial_backoff_seconds": 1.0})

@@ -1,6 +1,6 @@
-"""A simulated driver that rehearses: its script begins its queries once, their plans are recorded, and none runs.
+"""A simulated driver that rehearses: its script starts its queries once, their plans are recorded, and none runs.
 
-What the plans are is what the deployment of now recorded; a script that is to be found bad shows it where it runs.
+What the plans are is what the deployment of now recorded; a script that should be found bad shows it where it runs.
 Where its record asks for that, the driver waits then, until a handover names the attempt that it is.
 """
 

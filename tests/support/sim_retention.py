@@ -24,8 +24,8 @@ class Years(Ascent):
 
     Attributes:
         policy: recorded before the first prune; each prune goes by what is recorded.
-        rooms: after each prune, how many objects lie in which room of the home, but for files of state: a simulated
-            query never writes its state anew, so these are as many as its batches.
+        rooms: after each prune, how many objects are in which room of the home, but for files of state: a simulated
+            query never rewrites its state, so these are as many as its batches.
     """
 
     policy: RetentionPolicy = field(default_factory=lambda: RetentionPolicy(keep=3))
@@ -43,7 +43,7 @@ class Years(Ascent):
 
 
 def years_of(folder: Path, upgrades: int) -> tuple[World, Years]:
-    """So many upgrades, a prune behind each."""
+    """Live through ``upgrades`` upgrades, with a prune after each."""
     world = make_ascent(folder)
     world.watched.may_prune = True
     world.schedule.limit_seconds = _NEVER_SECONDS

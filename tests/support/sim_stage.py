@@ -1,4 +1,4 @@
-"""A stream whose drivers do what a test says, for the controller's side alone."""
+"""A stream whose drivers do what a test orders, for the controller's side alone."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ ANY_LAUNCHER = replace(
 
 @dataclass
 class StillLauncher:
-    """A ``Launcher`` whose drivers are what ``states`` says; ``running`` once launched.
+    """A ``Launcher`` whose drivers are in the state that ``states`` gives; ``running`` once launched.
 
     Attributes:
         requests: what was launched, by launch key, in order.
-        refusal: raised by the next ``launch``, before anything is begun.
+        refusal: raised by the next ``launch``, before anything is started.
         refusals: raised by the next ones, each once.
         complaint: raised by every ``check``.
         calls: every call, as ``verb key``.
@@ -167,8 +167,8 @@ class Stage:
     """One stream, one controller, and the driver's part for a test to play.
 
     Attributes:
-        identities: what the sources of every query are, as drivers and snapshots tell from now on.
-        feed: where writers tell what is new; None for nowhere.
+        identities: what the sources of every query are, as drivers and snapshots report from now on.
+        feed: where writers report what is new; None for nowhere.
         allowed: what objects of the home may name beyond it.
     """
 
@@ -274,7 +274,7 @@ class Stage:
         planned_batch_id: int | None = None,
         trigger: str = "default",
     ) -> None:
-        """Say that a query was started."""
+        """Report that a query was started."""
         self.say(
             QueryStarted,
             deployment_id,
@@ -297,7 +297,7 @@ class Stage:
     def query_failed(
         self, name: str = "counts", planned_batch_id: int | None = 7, deployment_id: str = "d-0001"
     ) -> None:
-        """Say that a query has failed while the others run."""
+        """Report that a query has failed while the others run."""
         self.say(
             QueryFailed,
             deployment_id,
@@ -315,7 +315,7 @@ class Stage:
         self.control.put_heartbeat(Heartbeat(STREAM, deployment_id, attempt, self.clock.now(), queries))
 
     def accept(self, command: Command, deployment_id: str = "d-0001", attempt: int = 1) -> None:
-        """Say that a command is obeyed."""
+        """Report that a command is obeyed."""
         self.say(
             Accepted,
             deployment_id,
@@ -380,7 +380,7 @@ class Stage:
         self.launcher.states[launch_key_for(deployment_id, attempt)] = state
 
     def stopped(self, last: int = 3, deployment_id: str = "d-0001", attempt: int = 1, **named: Any) -> Stopped:
-        """A whole life of an attempt that was stopped after this batch; its last word."""
+        """A whole life of an attempt that was stopped after this batch; its last event."""
         self.come_to_life(deployment_id, attempt, ("counts",))
         self.run_batches(last, deployment_id=deployment_id)
         manifest = self.keep("stopped", deployment_id, attempt)
@@ -390,7 +390,7 @@ class Stage:
         return event
 
     def drain_of(self, deployment_id: str = "d-0001") -> DrainNotification:
-        """The drain notification that lies there."""
+        """The drain notification that is there."""
         (slot,) = self.control.journal(deployment_id).commands()
         assert isinstance(slot.command, DrainNotification)
         return slot.command

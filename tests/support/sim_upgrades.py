@@ -53,7 +53,7 @@ class Ascent(Life):
 
     Attributes:
         seen: how each upgrade ended that came to an end, in order.
-        is_late: it may be told of an upgrade after which others have moved the stream.
+        is_late: it may learn the end of an upgrade after which others have moved the stream.
     """
 
     steps: tuple[Step, ...] = WHOLE_ASCENT
@@ -192,4 +192,4 @@ CLIMBS: dict[str, tuple[Step, ...]] = {
         *_AFTER,
     ),
 }
-"""Shorter lives, with one upgrade each, or one that is taken back."""
+"""Shorter lives, with one upgrade each, or one that is withdrawn."""

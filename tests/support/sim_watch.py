@@ -41,7 +41,7 @@ _OFFSET = re.compile(r"offsets/(?P<batch>\d+)")
 
 @dataclass(frozen=True)
 class _Write:
-    """One write; ``body`` None: the object goes. ``at`` is what its key says."""
+    """One write; ``body`` None: the object goes. ``at`` is what its key states."""
 
     method: str
     key: str
@@ -58,8 +58,8 @@ class WatchedStore(MemoryStore):
     Attributes:
         violations: which rule was broken, and by what.
         commands: (deployment id, command id) of every order that was ever written.
-        zombies_live: a driver that was taken for dead may wake up: what it had begun, it may finish.
-        fences_may_stray: a writer of a fence may stand still before and after it, while others continue.
+        zombies_live: a driver that was taken for dead may wake up: what it had started, it may finish.
+        fences_may_stray: a writer of a fence may pause before and after it, while others continue.
         may_prune: what deployments left that are not current any more may be removed.
     """
 
@@ -111,7 +111,7 @@ class WatchedStore(MemoryStore):
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
-        # The store below makes one kind of write of another.
+        # The store below turns one kind of write into a second one.
         before, self._is_inside = self._is_inside, True
         try:
             yield
@@ -163,7 +163,7 @@ class WatchedStore(MemoryStore):
             self.commands.append((write.at["deployment"], command.command_id))
 
     def _judge_event(self, write: _Write) -> None:
-        """Once replaced, an attempt says nothing more but that it was (Law 4)."""
+        """Once replaced, an attempt reports nothing more but that it was (Law 4)."""
         if write.body is None or write.method != "create":
             self._broken("Law 4", "an event is created once, and stays", write)
             return
@@ -245,14 +245,14 @@ class WatchedStore(MemoryStore):
         return None if write.body is None else parse_offset_entry(write.body, key=write.key).mark
 
     def _judge_barrier(self, write: _Write, mark: BarrierMark, checkpoint: Checkpoint, batch_id: int) -> None:
-        """An entry of ours is put where nothing lies (1a.1), never before Spark has read the log (1a.2); a drain only
+        """An entry of ours is put where nothing is (1a.1), never before Spark has read the log (1a.2); a drain only
         for a stop, a fence only into an unused log (1a.5, 1a.8), over a committed batch (Law 12)."""
         if write.method != ("replace" if mark.kind == "drain" else "create"):
             self._broken("1a.1", f"a {mark.kind} entry is to be created, a drain to be exchanged for it", write)
         run = self._live_run(checkpoint.prefix)
         if mark.kind == "fence" and self._register is not None and self._register.deployment_id == mark.deployment_id:
             if self._register.attempt > mark.attempt:
-                self._stray = write.key  # resumed in this very moment: to be taken back before all else
+                self._stray = write.key  # resumed in this very moment: to be withdrawn before all else
                 return
             if self._register.intent is None and not self.fences_may_stray:
                 self._broken("1a.8", "a fence without an intent in the register", write)

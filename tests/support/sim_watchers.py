@@ -34,10 +34,10 @@ class WatchedLife:
     """One life.
 
     Attributes:
-        watchers: by name, how many seconds the wall clock of each is ahead; each runs on a host of its own.
+        watchers: by name, how many seconds the wall clock of each is ahead; each runs on its own host.
         deaths: how often the driver is killed.
         died_at: when each attempt died, by its number.
-        lines: what the watchers said.
+        lines: what the watchers printed.
     """
 
     world: World
@@ -134,7 +134,7 @@ class WatchedLife:
 
 @dataclass
 class HangingLife(WatchedLife):
-    """One in which a driver may stand still, as after SIGSTOP, while its launcher says that it lives.
+    """One in which a driver may hang, as after SIGSTOP, while its launcher reports that it lives.
 
     Attributes:
         opened, closing: how many calls of drivers and steps of Spark came before the watchers, and before the drain.
@@ -172,7 +172,7 @@ class HangingLife(WatchedLife):
 
 
 def hanging(folder: Path, strike: Strike | None = None, **changes: Any) -> HangingLife:
-    """A life in which the driver stands still at this strike, until long after the end."""
+    """A life in which the driver hangs at this strike, until long after the end."""
 
     def pause(process: Process) -> None:
         world.paused.add(process.name)

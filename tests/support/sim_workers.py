@@ -19,13 +19,13 @@ class DeadForkWarning(UserWarning):
 
 
 def in_processes(count: int, act: Callable[[int], str | None]) -> list[str]:
-    """Do it for 0 to ``count`` - 1, in as many forks of this process as there are processors; what it said, in order.
+    """Do it for 0 to ``count`` - 1, in one fork of this process for each processor; what was reported, in order.
 
     Args:
-        act: says something where something is to be said, and raises nothing.
+        act: returns a text if there is something to report, and raises nothing.
 
-    A fork that dies before it has told all is a warning, which the test run shows; its share runs in this process, so
-    that each life is judged and one that ends its process is still seen.
+    A fork that dies before it has reported all is a warning, which the test run shows; its share runs in this process,
+    so that each life is judged and one that ends its process is still seen.
     """
     workers = max(1, min(count, len(os.sched_getaffinity(0))))
     # A fork must not end what only its parent may: a client with threads, in a circle of objects of an earlier test.

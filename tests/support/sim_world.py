@@ -51,7 +51,7 @@ SETTINGS = AgentSettings(
 )
 LIMIT_SECONDS = 3_000.0
 LINGER_SECONDS = 2.0
-"""How long a process lives on after the last word of its driver."""
+"""How long a process lives on after the last event of its driver."""
 _LASTING: tuple[Phase, ...] = ("look", "rename", "state", "sink", "commit")
 """The phases of a query before which it can be killed to some effect."""
 
@@ -112,19 +112,19 @@ class World:
     """Everything that outlives the processes.
 
     Attributes:
-        folder: where the scripts lie; other lives have theirs there, too.
+        folder: where the scripts are; other lives have theirs there, too.
         launches: for working files of launches, of this life alone: what another one removes is not seen.
         scripts: script file name -> what that script does.
         plans: what every version of the script reads and writes, by query.
-        store: what everything lies in; another one may be put in its place before a life begins.
+        store: what everything is stored in; another one may be put in its place before a life starts.
         watched: the one that judges what is written; nothing is, in another one.
         moments: of ``controller``, ``driver`` and ``spark``, what ``durable`` was at each call or step.
         unreachable: launch keys of drivers of unknown state.
         paused: those that were out of reach once, and were taken for dead.
         snapshots: where its versions keep their snapshots.
         place: what any other place of snapshots is.
-        away: when the home vanishes, for how long and how; None for never. The checkpoints stay: they lie elsewhere.
-        mount_point: what is written in the home's place meanwhile.
+        away: when the home vanishes, for how long and how; None for never. The checkpoints stay: they are elsewhere.
+        mount_point: what is written in the home's place in the meantime.
         failing: launch keys of drivers with a query that failed: the script may cut the others.
         warm: launch keys of attempts whose driver had waited.
         keys: of the controllers; None: nothing is signed.
@@ -322,7 +322,7 @@ class World:
                 continue  # it starts nothing
             driver = self.machine[other].driver
             if driver is not None and driver.supervisor.attempt.fence.is_fenced and not driver.startables:
-                continue  # launched too late, and told so at its claim
+                continue  # launched too late, which it learns at its claim
             if other.rpartition("-")[0] == launch_key.rpartition("-")[0] or not self._has_kept_its_end(other):
                 self.violations.append(f"1a.8: {launch_key} starts {prefix} while {other} is alive")
         self.running_on[prefix] = (launch_key, run)
@@ -378,7 +378,7 @@ class World:
 
 
 class _WatchedDriver(SimulatedDriver):
-    """A simulated driver whose queries tell the world before each step."""
+    """A simulated driver whose queries report to the world before each step."""
 
     def __init__(self, world: World, launch_key: str, *arguments: object, **named: object) -> None:
         super().__init__(*arguments, **named)  # type: ignore[arg-type]

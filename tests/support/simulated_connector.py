@@ -1,4 +1,4 @@
-"""A source connector of another package, found by its entry point, for simulated sources."""
+"""A source connector of a different package, found by its entry point, for simulated sources."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class SimulatedStream:
     Attributes:
         home, checkpoints: the stores; one and the same by default.
         spark_version: of the Spark that drivers find.
-        launch_folder: of every driver; "" for none.
+        launch_folder: of every driver; "" without one.
     """
 
     clock: ActingClock = field(default_factory=ActingClock)
@@ -162,13 +162,13 @@ class SimulatedStream:
         return [event.kind for event in self.events(deployment_id) if event.kind != "Noted"]
 
     def commands(self, deployment_id: str = "d-0001") -> list[str]:
-        """The keys of the commands that lie there."""
+        """The keys of the commands that are there."""
         return [slot.key for slot in self.control.journal(deployment_id).commands()]
 
     def order_at(
         self, seconds: float, kind: type[Command], deployment_id: str = "d-0001", *, attempt: int = 1, **terms: object
     ) -> None:
-        """Write a command so many seconds from now; ``terms``: more fields of it."""
+        """Write a command this many seconds from now; ``terms``: more fields of it."""
         self.clock.after(seconds, lambda: self.order(kind, deployment_id, attempt=attempt, **terms))
 
     def run(self, script: Script, deployment_id: str = "d-0001", attempt: int = 1) -> int | None:
@@ -246,7 +246,7 @@ class SimulatedDriver:
 
     Attributes:
         status: its exit status; None while it runs and where it was killed.
-        callbacks: what its script says for itself.
+        callbacks: what its script registered for itself.
         queries: what its script started, by the order of its starts.
     """
 

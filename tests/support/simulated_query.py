@@ -1,9 +1,9 @@
 """A simulated streaming query on a real checkpoint: the part of Spark that the supervisor needs.
 
-It obeys what was measured of Spark 4.2, and nothing else is to be built upon:
+It obeys what was measured of Spark 4.2, and nothing else may be built upon:
 
 - the query's id is written before ``start()`` returns;
-- when it begins it takes the *latest* entry of the offset log, whatever lies below it: a batch that is planned and not
+- when it starts it takes the *latest* entry of the offset log, whatever is below it: a batch that is planned and not
   committed is run first, word for word, with that entry's watermark and bounds; and with an entry of ours above a batch
   that never committed, that batch is skipped in silence (a stateful query then fails, its state being one version
   short);
@@ -85,7 +85,7 @@ class QueryDiedError(Exception):
 
 @dataclass
 class SimulatedPlan:
-    """What a script's writer says: the same over all its starts.
+    """What a script's writer reports: the same over all its starts.
 
     Attributes:
         window_ms: counts rows per window of this length; None: passes rows through, without state.
@@ -95,11 +95,11 @@ class SimulatedPlan:
         cannot_flush: why it cannot be flushed, if that is known beforehand.
         fails_on_rows_of: batch ids whose run fails over its rows: an empty one of that id does not.
         refuses_to_start: what ``start`` raises.
-        last_timer_ms: when its last timer of processing time is due, or why its timers cannot be read; its plan tells
+        last_timer_ms: when its last timer of processing time is due, or why its timers cannot be read; its plan shows
             nothing then, so that its state is asked.
         table: what is remarked on the table that it writes to, or why that cannot be created.
-        stays_cold: what of its sink cannot be warmed, in words.
-        shows_sources: its plan tells what its sources are (``support.simulated_connector`` knows them).
+        stays_cold: what of its sink cannot be warmed, as text.
+        shows_sources: its plan shows what its sources are (``support.simulated_connector`` knows them).
         offset_log: the version of its entries; "v2" leaves out the number of partitions, as Spark 4.2 does.
     """
 
@@ -507,7 +507,7 @@ class SimulatedRun:
         self._remove()
 
     def pause(self, seconds: float) -> None:
-        """It does nothing for so long, wherever it is: between look and rename, for example."""
+        """It does nothing for this long, wherever it is: between look and rename, for example."""
         self._paused_until = self._clock.monotonic_seconds() + seconds
 
     def _is_paused(self) -> bool:

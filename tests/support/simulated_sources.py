@@ -35,8 +35,8 @@ class SimulatedSource:
     Attributes:
         removed_below: retention took the rows below this one (only a preflight sees that).
         made: another one after it was deleted and made again.
-        unseen: so many times a preflight is still told that it is not there.
-        silent_after: after so many preflights it answers none any more; None for never.
+        unseen: how many preflights still find that it is not there.
+        silent_after: after how many preflights it stops answering them; None for never.
         groups: each offset that was kept as that of a consumer group, in order.
 
     Args:
@@ -83,7 +83,7 @@ class SimulatedSink:
     """Remembers what it was given.
 
     ``idempotent`` skips batch ids that it holds already, by the id alone like Spark's file sink; ``append`` takes
-    everything again, like ``foreachBatch`` that appends. What can be undone, where that is not what its mode says, is
+    everything again, like ``foreachBatch`` that appends. What can be undone, if that is not what its mode implies, is
     ``undo_means``.
     """
 

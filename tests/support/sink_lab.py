@@ -2,7 +2,7 @@
 
 ``python -m support.sink_lab ORDERS_JSON`` works off a list of cases and writes a line of JSON for each into the file
 that the orders name. Supervisor, agent, interception, Spark and sink are real; only the process lives on from one
-deployment to the next. Each case says what came of it in our hands, and where that is cheap what Spark does by itself.
+deployment to the next. Each case reports what came of it in our hands, and if that is cheap what Spark does by itself.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ COMPACT_INTERVAL = "spark.sql.streaming.fileSink.log.compactInterval"
 
 
 class Target(ABC):
-    """One kind of sink, at a place of its own.
+    """One kind of sink, at its own place.
 
     Args:
         spark: the session that writes to it.
@@ -72,13 +72,13 @@ class Target(ABC):
     keeps_rows = True
     """Whether the output can be read."""
     adds_by_hand: Callable[[Any, str], None] | None = None
-    """Writes rows into it in another way than a stream; None if those cannot be told apart."""
+    """Writes rows into it in another way than a stream; None if those cannot be distinguished."""
     loses_history: Callable[[Any], None] | None = None
-    """Takes away what it held before, and keeps its rows; None where there is nothing of the kind."""
+    """Takes away what it held before, and keeps its rows; None if there is nothing of the kind."""
 
     @property
     def undo_choices(self) -> Mapping[str, Any]:
-        """What a user says when he goes back to an older snapshot."""
+        """What a user states when he goes back to an older snapshot."""
         return {}
 
     @abstractmethod
@@ -257,7 +257,7 @@ class Life:
     """One stream that writes to one sink.
 
     Attributes:
-        base: where everything else of it lies.
+        base: where everything else of it is.
     """
 
     target: Target
@@ -269,7 +269,7 @@ class Life:
         self.stream = Deployments(self.base)
 
     def feed(self, files: int) -> None:
-        """So many more files, each value once."""
+        """Feed ``files`` more files, each value once."""
         for _ in range(files):
             self.stream.feed(*({"v": self.fed + number} for number in range(ROWS_PER_FILE)))
             self.fed += ROWS_PER_FILE
@@ -291,7 +291,7 @@ class Life:
         batches: int = 0,
         is_bad: bool = False,
     ) -> Event:
-        """One attempt that reads so many new files and is then stopped or drained; its last event.
+        """One attempt that reads this many new files and is then stopped or drained; its last event.
 
         Args:
             start: of a new deployment; None: the next attempt of the current one.
@@ -371,7 +371,7 @@ class Life:
         return ""
 
     def verdict(self, expected: Counter[int] | None = None, target: Target | None = None) -> str:
-        """What a reader sees beside what was fed, each value once."""
+        """What a reader sees compared with what was fed, each value once."""
         if not self.target.keeps_rows:
             return "runs on"
         wanted = Counter(range(self.fed)) if expected is None else expected
@@ -434,7 +434,7 @@ def _check_connector(life: Life) -> None:
 
 
 def _seen(target: Target) -> object:
-    """What a reader sees in a sink, and the files that it lies in."""
+    """What a reader sees in a sink, and the files in which it is stored."""
     folders = (target.place, Path(target.spark.conf.get("spark.sql.catalog.lake.warehouse", str(target.place))))
     files = {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*") if path.is_file()}
     return files, target.values()
@@ -444,7 +444,7 @@ def _seen(target: Target) -> object:
 
 
 def restore(life: Life) -> dict[str, str]:
-    """Stopped, and restored; what the connector says of the sink then is what a connector must say."""
+    """Stopped, and restored; what the connector reports of the sink then is what a connector must report."""
     stopped = life.run(StartPlan("fresh"), 2)
     outcome = _refused(lambda: life.run(after(stopped), 2), life)
     if outcome == "exact":
@@ -453,7 +453,7 @@ def restore(life: Life) -> dict[str, str]:
 
 
 def seed(life: Life) -> dict[str, str]:
-    """Drained, and seeded: fresh state, the same query id, batch ids that go on."""
+    """Drained, and seeded: fresh state, the same query id, batch ids that continue."""
     drained = life.run(StartPlan("fresh"), 2, "drain")
     life.run(after(drained), 2)
     return {"outcome": life.verdict()}
@@ -530,7 +530,7 @@ def new_output(life: Life) -> dict[str, str]:
 
 
 def alarm(life: Life) -> dict[str, str]:
-    """Another writer puts ids into the sink while the query runs: the next batches are skipped, and that is told."""
+    """Another writer puts ids into the sink while the query runs: the next batches are skipped, which is reported."""
     life.feed(1)
     log = life.target.place / "_spark_metadata"
 
@@ -605,7 +605,7 @@ CASES: dict[str, Callable[[Life], dict[str, str]]] = {
 
 
 def session(scratch: Path) -> Any:
-    """The Spark of this process; what its sink needs was said in ``PYSPARK_SUBMIT_ARGS``."""
+    """The Spark of this process; what its sink needs was set in ``PYSPARK_SUBMIT_ARGS``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pyspark.sql import SparkSession
@@ -629,7 +629,7 @@ def main(path: Path) -> None:
     spark = session(path.parent)
     with Path(raw["results"]).open("a") as results:
         for number, order in enumerate(raw["orders"]):
-            began = time.monotonic()  # noqa: TID251 - only told
+            began = time.monotonic()  # noqa: TID251 - only reported
             base = path.parent / f"c{number}"
             try:
                 target = TARGETS[order["sink"]](spark.newSession(), base / f"out-{number}", raw["settings"])

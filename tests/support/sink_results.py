@@ -1,6 +1,6 @@
 """The results of the sinks' runs, and their record in ``docs/sinks.json``.
 
-``STREAMSTATE_RECORD=1 tox -e tests -- tests/sinks`` records, and writes the page's table anew.
+``STREAMSTATE_RECORD=1 tox -e tests -- tests/sinks`` records, and rewrites the page's table.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Cell:
     """What one case gave.
 
     Attributes:
-        connector: what was needed beside it; "" for nothing.
-        by_itself: what Spark did by itself; "" where that was not tried.
+        connector: what was needed besides it; "" for nothing.
+        by_itself: what Spark did by itself; "" if that was not tried.
     """
 
     spark: str
@@ -87,7 +87,7 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Where it stands in the table."""
+        """Its place in the table."""
         return self.spark, self.sink, self.case
 
 

@@ -23,14 +23,14 @@ from support.sparks import IN_FULL, VERSIONS, spark_of
 RUN_SECONDS = 800
 DELTA = "4.4.0"
 KAFKA = {"4.2.0": "4.2.0", "4.2.1": "4.2.0", "4.1.4": "4.1.3", "4.0.5": "4.0.4"}
-"""Spark -> the release of its connector to Kafka: not every one is to be had of its own."""
+"""Spark -> the release of its connector to Kafka: not every Spark has a separate one."""
 MOST = ("restore", "seed", "from_zero", "replay", "died")
 UNDONE = ("undo", "undo_foreign", "undo_lost")
 _FOLDER = Path(__file__).parent
 _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "1",  # of 50: a job of 50 tasks for each look at a small table
+    "spark.databricks.delta.snapshotPartitions": "1",  # of 50: a job of 50 tasks for each read of a small table
 }
 _ICEBERG_CONF = {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -44,9 +44,9 @@ class Run:
     """One process: a Spark, and the sinks that are tried on it.
 
     Attributes:
-        connector: release of what the sinks need beside Spark; "" for nothing.
+        connector: release of what the sinks need besides Spark; "" for nothing.
         jars: parts of the names of its jars in ``sink_jars.txt`` and ``kafka_spark_jars.txt``.
-        needs_broker: a Kafka broker runs beside it.
+        needs_broker: a Kafka broker runs alongside it.
     """
 
     name: str
@@ -120,10 +120,10 @@ RUNS = QUICK + BY_HAND
 
 
 def results_of(run: Run, folder: Path) -> list[dict[str, str]]:
-    """Run its cases in a process of their own; one line each.
+    """Run its cases in a separate process; one line each.
 
     Raises:
-        RuntimeError: the process did not end well; with the end of what it said.
+        RuntimeError: the process did not end well; with the end of what it printed.
     """
     orders = folder / "orders.json"
     results = folder / "results.jsonl"
@@ -154,7 +154,7 @@ def results_of(run: Run, folder: Path) -> list[dict[str, str]]:
 
 
 def jars_of(run: Run) -> list[str]:
-    """What its sinks need beside Spark, as paths; fetched if they are not there yet."""
+    """What its sinks need besides Spark, as paths; fetched if they are not there yet."""
     listing = pinned(_FOLDER / "sink_jars.txt") | pinned(_FOLDER / "kafka_spark_jars.txt")
     jars = {path: digest for path, digest in listing.items() if any(part in path for part in run.jars)}
     return sorted(str(path) for path in fetch_jars(f"sinks-{run.name}", jars).glob("*.jar")) if jars else []
@@ -191,7 +191,7 @@ def _environment(run: Run, folder: Path) -> dict[str, str]:
 
 
 def _package_alone(folder: Path) -> Path:
-    """A folder with the package under test and its entry points, and with nothing else that is installed beside it."""
+    """A folder with the package under test and its entry points, and nothing else that is installed with it."""
     alone = folder / "package"
     with zipfile.ZipFile(io.BytesIO(driver_zip_bytes())) as travels:
         travels.extractall(alone, [name for name in travels.namelist() if ".dist-info/" in name])

@@ -32,7 +32,7 @@ STREAM = "orders"
 SHELL = str(Path(sys.executable).with_name("streamstate"))
 ROWS_PER_FILE = 20
 ROWS_PER_SECOND = 8
-"""Of event time, which goes on however long a soak takes."""
+"""Of event time, which continues however long a soak takes."""
 BEGAN_AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 FEED_SECONDS = 0.5
 UPGRADE_SECONDS = 240
@@ -63,7 +63,7 @@ class Drivers(Protocol):
     """Where the drivers of a soak run: how they start and die there, and what is left of them.
 
     Attributes:
-        deploy_words: of the first deploy; an upgrade keeps what they say.
+        deploy_words: of the first deploy; an upgrade keeps what they set.
         patience: how many times as long as on this machine everything may take.
     """
 
@@ -77,10 +77,10 @@ class Drivers(Protocol):
         """Whether a process of this driver is there."""
 
     def kill(self, handle: Handle, chance: random.Random) -> str:
-        """Kill a driver that lives, in one of the ways in which one dies there; which, in words."""
+        """Kill a driver that lives, in one of the ways in which one dies there; which, as text."""
 
     def disturb(self, chance: random.Random) -> str:
-        """Now and then, what is between controllers and drivers is away for a while; what, in words, or ""."""
+        """Now and then, what is between controllers and drivers is away for a while; what, as text, or ""."""
 
     def left(self, home: Path) -> list[str]:
         """What is still there of drivers of this home."""
@@ -120,7 +120,7 @@ class Soak:
 
     Attributes:
         base: an empty folder, or one of a soak that was left.
-        random: decides everything; its seed tells the run again, but for what the machine itself does.
+        random: decides everything; its seed repeats the run, but for what the machine itself does.
         drivers: where they run.
         story: what was done, one line each.
     """
@@ -296,7 +296,7 @@ class Soak:
             time.sleep(0.05)  # noqa: TID251 - real processes
         with suppress(subprocess.TimeoutExpired):
             process.wait(after_seconds)
-            return  # it was over before
+            return  # it had ended before
         if victim in ("controller", "both"):
             process.kill()
         drivers = self.living()

@@ -140,7 +140,7 @@ class Lab:
         return found[0]
 
     def _check_pins(self) -> None:
-        """A Spark that pins a setting which a seed would not set says so here, by name."""
+        """A Spark that pins a setting which a seed would not set shows here, by its name."""
         checkpoint = Checkpoint(self.stream.home, self.stream.checkpoint_key(self.cell.queries[0]))
         entry = checkpoint.read_offset(checkpoint.offset_ids()[-1])
         assert entry is not None
@@ -170,7 +170,7 @@ class Lab:
         return sorted((tuple(line.get(field) for field in fields) for line in rows_in(self.base / name)), key=repr)
 
     def check(self, chapters: int) -> None:
-        """See that after a drain over so many chapters every row came out once."""
+        """See that after a drain over this many chapters every row came out once."""
         self.story.check(self.rows, self.cell.queries, chapters)
 
 
@@ -190,7 +190,7 @@ def seeded(event: Event) -> StartPlan:
 def live(spark: Any, cell: Cell, place: Path, **_: Any) -> str:
     """A life on one Spark: fresh, stopped, restored, drained, seeded, drained.
 
-    The stopped and the drained stream are left for other Sparks: copies of its whole place, beside it.
+    The stopped and the drained stream are left for other Sparks: copies of its whole place, alongside it.
     """
     lab = _anew(spark, cell, place)
     stopped = lab.attempt(StartPlan("fresh"), 0, "stop")
@@ -204,7 +204,7 @@ def live(spark: Any, cell: Cell, place: Path, **_: Any) -> str:
 
 
 def take(spark: Any, cell: Cell, place: Path, *, of: str, how: str) -> str:
-    """Go on with what another Spark left: ``how`` is ``restore`` or ``seed``."""
+    """Continue with what another Spark left: ``how`` is ``restore`` or ``seed``."""
     kind = Stopped if how == "restore" else Drained
     lab = _anew(spark, cell, place, place / f"{'stopped' if how == 'restore' else 'drained'}-{of}")
     last = lab.stream.events(kind)[0]

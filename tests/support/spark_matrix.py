@@ -59,7 +59,7 @@ class Life:
 
     @property
     def name(self) -> str:
-        """For people, and for test ids."""
+        """Human-readable, and for test ids."""
         return " ".join(word for word in (self.spark, self.do, self.how, self.of, f"({self.cell})") if word)
 
 
@@ -131,7 +131,7 @@ class Matrix:
         """Live them; those that follow each other on one Spark share its process."""
         package = self.folder / "package"
         if not package.exists():
-            # Beside the Spark's own environment, not instead of it: ours has another pyspark. The zip brings the
+            # Alongside the Spark's own environment, not instead of it: ours has another pyspark. The zip brings the
             # metadata, by which connectors are found; the rest is what launches, which the tests' own support wants.
             zipfile.ZipFile(io.BytesIO(driver_zip_bytes())).extractall(package)
             ours = Path(airflow_streamstate.__file__).parent
@@ -190,7 +190,7 @@ def _words(life: Life) -> Mapping[str, str]:
 
 
 def keep(path: Path, results: Mapping[Life, Mapping[str, Any]]) -> None:
-    """Add what was lived to the results of a file; what was lived before and is not lived anew stays, with its date."""
+    """Add what was lived to the results of a file; what was lived before and not again stays, with its date."""
     known = json.loads(path.read_text())["lives"] if path.exists() else []
     lives = {tuple(life[name] for name in ("spark", "do", "cell", "of", "how")): life for life in known}
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()  # noqa: TID251 - the day of a run

@@ -29,7 +29,7 @@ def row(second: int, key: str, value: int) -> dict[str, object]:
 
 
 # Three chapters of one story, each two files, of which each is one batch. ``gone`` loses its total in the first chapter
-# and must not have it in the second; ``wait`` is set in the first, and rings in the second; 7 is said again after a
+# and must not have it in the second; ``wait`` is set in the first, and rings in the second; 7 is repeated after a
 # restore; what is joined meets its other half there. The list of ``many`` grows in every batch, by several.
 CHAPTERS: tuple[tuple[tuple[dict[str, object], ...], ...], ...] = (
     (
@@ -147,7 +147,7 @@ def queries(provider: str) -> tuple[str, ...]:
 
 
 def is_settled(_rows_of: Callable[[str], list[tuple[Any, ...]]], _chapters: int) -> bool:
-    """Whether all has come that the wall clock brings: nothing."""
+    """Whether all has arrived that the wall clock brings: nothing."""
     return True
 
 
@@ -160,7 +160,7 @@ PLANS: dict[str, Callable[[Any, Path], Any]] = {
 
 
 def check(rows_of: Callable[[str], list[tuple[Any, ...]]], lived: tuple[str, ...], chapters: int) -> None:
-    """See that after a drain over so many chapters every row came out once, as it must.
+    """See that after a drain over this many chapters every row came out once, as it must.
 
     Args:
         rows_of: what a query has written, sorted.

@@ -50,7 +50,7 @@ class Spark:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a driver's environment must say for this Spark to be the one that runs it, with this python."""
+        """What a driver's environment must contain for this Spark to be the one that runs it, with this python."""
         python = str(self.python)
         return {"SPARK_HOME": str(self.home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
 
@@ -61,7 +61,7 @@ def spark_of(version: str) -> Spark:
     Safe for several processes at once: one installs, the others wait. What is half installed is never seen.
 
     Raises:
-        RuntimeError: pip could not install it; with the end of what it said.
+        RuntimeError: pip could not install it; with the end of what it printed.
     """
     version = NEWEST.get(version, version)
     folder = cache_folder() / "sparks" / version
@@ -91,9 +91,9 @@ def _install(version: str, folder: Path) -> None:
 
 
 def _compile_zip(archive: Path, made: Path) -> None:
-    """Put the compiled modules beside the sources in the zip that Spark gives its workers.
+    """Put the compiled modules alongside the sources in the zip that Spark gives its workers.
 
-    Else each worker compiles pyspark anew, and on a busy machine one of transformWithState does not call back within
+    Else each worker compiles pyspark again, and on a busy machine one of transformWithState does not call back within
     the ten seconds that Spark waits.
     """
     with zipfile.ZipFile(archive) as whole:
@@ -125,7 +125,7 @@ def _run(*command: str, tries: int = 1) -> None:
 
 
 def main(versions: Sequence[str]) -> None:
-    """Fill the cache, and say what is there."""
+    """Fill the cache, and print what is there."""
     for version in versions or VERSIONS:
         spark = spark_of(version)
         print(spark.version, spark.home, spark.python)

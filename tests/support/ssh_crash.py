@@ -1,4 +1,4 @@
-"""Run as a program: launches over SSH, and is killed when the host has said its N-th word.
+"""Run as a program: launches over SSH, and is killed when the host has answered for the N-th time.
 
 Usage: ``ssh_crash.py N REQUEST_JSON``. Exits 0 if the launch came through before that.
 """

@@ -24,7 +24,7 @@ RECORDS = {"intent.json", "handle.json", "exit_status", "driver.log"}
 def ssh_request(
     server: Sshd, base: Path, body: str, options: dict[str, object] | None = None, **changes: Any
 ) -> LaunchRequest:
-    """A request whose driver is a shell script of this body; its folders on the host lie below ``base / "there"``."""
+    """A request whose driver is a shell script of this body; its folders on the host are below ``base / "there"``."""
     request = launch_request(base, body, **changes)
     return replace(request, launcher="ssh", scope=SCOPE, options={**ssh_options(server, base), **(options or {})})
 

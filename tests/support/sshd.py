@@ -1,7 +1,7 @@
 """A real OpenSSH server on loopback for the current user, with keys of its own; nothing of the system is touched.
 
 Debian's package is unpacked into the user's cache where no ``sshd`` is installed. As root, ``sshd`` wants a user and a
-folder for its unprivileged part: it gets them in a mount namespace of its own.
+folder for its unprivileged part: it gets them in its own mount namespace.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Sshd:
         home: what ``~`` is for a login.
 
     Attributes:
-        small: a folder that is a disk of SMALL_MEGABYTES for those who log in; None where that cannot be had.
+        small: a folder that is a disk of SMALL_MEGABYTES for those who log in; None if that cannot be had.
     """
 
     def __init__(self, base: Path, home: Path) -> None:
@@ -128,7 +128,7 @@ class Sshd:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Meanwhile it refuses connections, and those that it had are cut."""
+        """Within this block it refuses connections, and those that it had are cut."""
         self.stop()
         try:
             yield
@@ -137,7 +137,7 @@ class Sshd:
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """Meanwhile it takes connections and says nothing."""
+        """Within this block it takes connections and answers nothing."""
         held = self._processes()
         for process in held:
             process.suspend()
@@ -177,7 +177,7 @@ class Sshd:
             "LogLevel VERBOSE",
         ]
         session = program.parents[1] / "lib" / "openssh" / "sshd-session"
-        if session.is_file():  # since OpenSSH 9.8 a program of its own
+        if session.is_file():  # since OpenSSH 9.8 a separate program
             lines.append(f"SshdSessionPath {session}")
             if (session.parent / "sshd-auth").is_file():
                 lines.append(f"SshdAuthPath {session.parent / 'sshd-auth'}")

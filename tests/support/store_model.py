@@ -9,7 +9,7 @@ from airflow_streamstate.store.base import Store
 
 
 class Model:
-    """What may be under each key, by what the store said of the writes so far."""
+    """What may be under each key, by what the store reported of the writes so far."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -18,7 +18,7 @@ class Model:
         self.outcomes: set[str] = set()
 
     def step(self, chance: random.Random) -> str:
-        """Do one thing, and note what was said of it; the key that it was done to."""
+        """Do one thing, and note what was reported of it; the key that it was done to."""
         key = chance.choice(sorted(self.bodies))
         body = b"%d" % chance.randrange(3)  # often equal to what is there
         verb = chance.choice(["create", "create", "replace", "replace", "put", "delete"])

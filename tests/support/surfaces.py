@@ -65,7 +65,7 @@ def _shell_lines(parameter: click.Parameter) -> Iterator[str]:
 
 
 def _is_given(default: object) -> bool:
-    """Whether it is a default; click has its own value for none, which is another one in each release."""
+    """Whether it is a default; click marks a missing one with a value that differs from release to release."""
     return default not in (None, False, ()) and not repr(default).startswith("Sentinel.")
 
 
@@ -159,7 +159,7 @@ def _arguments_in(doc: str) -> dict[str, str]:
 
 
 def file_lines() -> Iterator[str]:
-    """Each field of the file of a stream, as its JSON schema says."""
+    """Each field of the file of a stream, as in its JSON schema."""
     found = schema()
     yield from _object_lines("", found)
     for name, part in sorted(found.get("$defs", {}).items()):

@@ -14,7 +14,7 @@ PYTHON = [sys.executable, *(["-P"] if UNDER_TOX in os.environ else [])]
 
 
 def misplaced(environ: Mapping[str, str], package_file: str, prefix: str = sys.prefix) -> str | None:
-    """What is wrong with where the package lies; None where nothing is.
+    """What is wrong with where the package is; None where nothing is.
 
     Args:
         environ: of a process of tests; tox sets ``TOX_ENV_NAME`` in it.

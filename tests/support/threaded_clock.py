@@ -9,11 +9,11 @@ from airflow_streamstate.clock import SystemClock
 from support.acting_clock import ActingClock
 
 HASTE = 25
-"""Actors act so many times as often as they say: a batch of half a second is over in a few hundredths."""
+"""Actors act this many times as often as they ask to: a batch of half a second ends after a few hundredths."""
 
 
 class ThreadedClock(SystemClock, ActingClock):
-    """Every registered actor acts in a thread of its own."""
+    """Every registered actor acts in its own thread."""
 
     def __init__(self) -> None:
         self._is_over = threading.Event()

@@ -1,6 +1,6 @@
 """The tier of a test: ``pytest --tier fast``, ``full`` or ``named`` selects it.
 
-``fast`` is the README's test command. ``full`` is what CI runs beside it. ``named`` is what runs by name alone.
+``fast`` is the README's test command. ``full`` is what CI runs in addition. ``named`` is what runs by name alone.
 A test of ``tests/sim`` belongs to the later tiers, too: each runs more of its cases than the one before.
 """
 
@@ -19,7 +19,7 @@ SERVERS = {"s3", "objects"}
 """Marks of tests that need a server which is built first: too long for ``fast``."""
 
 ORDER = ("airflow", "kafka", "cluster", "yarn", "kubernetes", "sinks", "spark", "compat", "soak", "sim", "contract")
-"""Folders whose tests begin first, since one of their files takes minutes."""
+"""Folders whose tests start first, since one of their files takes minutes."""
 
 SETTINGS = {
     "fast": {"STREAMSTATE_SIM": "sample"},
@@ -56,12 +56,12 @@ def tiers_of_item(item: pytest.Item, tests: Path) -> set[str]:
 
 
 def part_of(node_id: str, parts: int) -> int:
-    """The part of its tier, from 1 on, in which a test runs where the tier is run in so many parts."""
+    """The part of its tier, from 1 on, in which a test runs where the tier is run in this many parts."""
     return int(hashlib.sha256(node_id.encode()).hexdigest(), 16) % parts + 1
 
 
 def rank_of_item(item: pytest.Item, tests: Path) -> int:
-    """The place of a test's folder among the folders: what takes long begins first; ``tests`` holds all folders."""
+    """The place of a test's folder among the folders: what takes long starts first; ``tests`` holds all folders."""
     folder = _folder(item, tests)
     return ORDER.index(folder) if folder in ORDER else len(ORDER)
 

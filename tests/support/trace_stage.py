@@ -47,7 +47,7 @@ from support.trace import Trace, TracedStore
 RENAMED, WIDER, REFUSED, BROKEN = "renamed.py", "wider.py", "refused.py", "broken.py"
 """Versions that call a query by another name, that have one more, that Spark refuses, and that do not run at all."""
 PLACES = ("place", "mirror", "lake")
-"""Stores beside the home, as ``memory://place``."""
+"""Stores alongside the home, as ``memory://place``."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class TracedWorld(World):
 
     Attributes:
         trace: where.
-        others: the stores beside the home.
+        others: the stores alongside the home.
     """
 
     trace: Trace = field(default_factory=Trace)
@@ -69,7 +69,7 @@ class TracedWorld(World):
         return self.other(uri.removeprefix("memory://"))
 
     def other(self, name: str) -> Store:
-        """A store beside the home."""
+        """A store alongside the home."""
         return TracedStore(self.others[name], self.trace, name)
 
     def run_driver(self, launched: Launched, process: Process) -> int | None:
@@ -203,7 +203,7 @@ class TracedSession(ShellSession):
 
 
 def _run_outside(world: World, process: Process) -> None:
-    """A stream is begun, and its driver killed."""
+    """A stream is started, and its driver killed."""
     controller = world.calm_controller(process)
     SimulatedLife(world, steps=(Step("deploy", "v1.py", hurry_seconds=3.0),)).drive(process, controller)
     controller.kill(STREAM)
@@ -219,12 +219,12 @@ class _ThreadAtOnce:
         self._do()
 
     def join(self, timeout: float | None = None) -> None:
-        """It is over."""
+        """It has ended."""
 
 
 @dataclass
 class Stage:
-    """What a life is told by.
+    """The commands in which a life is written.
 
     Attributes:
         verbs: that were typed.
@@ -252,7 +252,7 @@ class Stage:
         """Run ``streamstate WORDS``; gives what it prints with ``--json``.
 
         Args:
-            fails: whether its exit status is to be another one than 0; None: either.
+            fails: whether its exit status must be another one than 0; None: either.
         """
         texts = [str(word) for word in words]
         self.verbs.add(" ".join(texts[: 2 if texts[0] in ("snapshot", "home") else 1]))
@@ -274,7 +274,7 @@ class Stage:
                 launched.process.kill(SimulatedCrash("kill -9"))
 
     def lose_driver(self) -> None:
-        """The machine of the driver that runs is gone, so that nobody can say whether it lives."""
+        """The machine of the driver that runs is gone, so that nobody can know whether it lives."""
         running = self.world.machine.items()
         self.world.unreachable |= {key for key, one in running if one.process and not one.process.has_ended}
         self.kill_driver()
@@ -304,7 +304,7 @@ class Stage:
         self._change(fails_at={batch_id})
 
     def slow_down(self, batch_seconds: float) -> None:
-        """From now on a batch of ``counts`` takes so long."""
+        """From now on a batch of ``counts`` takes this long."""
         self._change(batch_seconds=batch_seconds)
 
     def _change(self, **changes: Any) -> None:
@@ -315,7 +315,7 @@ class Stage:
                     run_of_query._plan = startable.plan
 
     def declare(self, text: str | None) -> None:
-        """What the file of the stream says; None: there is no such file."""
+        """Give the stream a file with this text; None: there is no such file any more."""
         path = self.folder / "streams" / f"{STREAM}.yaml"
         path.parent.mkdir(exist_ok=True)
         for script in self.folder.glob("v*.py"):

@@ -268,7 +268,7 @@ class TruthLab:
         return reader.options(**{"maxFilesPerTrigger": 1, **options}).load(str(self.base / "in" / name))
 
     def _show(self, view: str | Mapping[str, str]) -> None:
-        """Let the input be what lies in a view, or in one for each source: the paths stay."""
+        """Let the input be what is in a view, or in one for each source: the paths stay."""
         for name in self.after:
             link = self.base / "in" / name
             link.unlink(missing_ok=True)
@@ -295,7 +295,7 @@ class TruthLab:
         return self._drained[script]
 
     def place(self, kind: str) -> Checkpoint:
-        """Where a new checkpoint may lie."""
+        """Where a new checkpoint may be."""
         self._made += 1
         return Checkpoint(self.store, f"checkpoints/{kind}-{self._made}")
 
@@ -350,7 +350,7 @@ def _source(planned: Source) -> PlannedSource:
 
 
 def refusal(error: Exception) -> str:
-    """Spark's word for why it refuses, or the first line of what it says."""
+    """Spark's word for why it refuses, or the first line of its message."""
     words = [word for word in _SPARKS_WORD.findall(str(error)) if word not in _SAYS_NOTHING]
     if words:
         return str(words[0])

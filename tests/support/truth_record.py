@@ -78,7 +78,7 @@ class Recorder:
 
 
 def facts_of_the_table() -> list[dict[str, Any]]:
-    """What the record says of each row beside what was seen."""
+    """What the record states about each row besides what was seen."""
     return [_facts(row) for row in ROWS]
 
 

@@ -41,8 +41,8 @@ class Row:
     Attributes:
         codes: of the differences that make this verdict.
         spark: what Spark does with the new one on the checkpoint of the old one: ``refused``, ``right`` (its rows are
-            those that it would have written had it run from the beginning) or ``mixed`` (they are not, and Spark says
-            nothing).
+            those that it would have written had it run from the beginning) or ``mixed`` (they are not, and Spark
+            reports nothing).
         needs_workers: whether Python's workers run in it, which take seconds to start: tried by name.
     """
 
@@ -810,7 +810,7 @@ ROWS: tuple[Row, ...] = (
         spark="mixed",
     ),
 )
-"""Each is tried as it stands, and in this order. Queries and sinks have rows of their own in ``test_truth_table``."""
+"""Each is tried as it is, and in this order. Queries and sinks have rows of their own in ``test_truth_table``."""
 
 SEEDED = frozenset(
     {"filter below", "key added", "window length", "delay shorter", "dedup key", "join bound", "operator added"}

@@ -50,13 +50,13 @@ class Typed:
         os.close(self._terminal)
 
     def answer(self, prompt: str, line: str) -> str:
-        """Type a line at the next prompt; what was said before it."""
+        """Type a line at the next prompt; what was printed before it."""
         said = self._read(prompt)
         os.write(self._terminal, f"{line}\n".encode())
         return said
 
     def rest(self) -> str:
-        """All that is said until the end."""
+        """All that is printed until the end."""
         return self._read(None)
 
     def _read(self, until: str | None) -> str:

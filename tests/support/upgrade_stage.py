@@ -34,7 +34,7 @@ class UpgradeStage:
     """One stream with a running first version, and upgrades of it.
 
     Attributes:
-        told: what was reported of the steps.
+        told: what was reported about the steps.
         sink: where new versions write; by default it cannot be undone.
     """
 
@@ -85,7 +85,7 @@ class UpgradeStage:
         return found
 
     def rehearsal(self, view: UpgradeView) -> ScratchRun:
-        """The last one that was begun."""
+        """The last one that was started."""
         state = self.upgrades.view(STREAM, view.upgrade_id).state
         found = self.stage.control.scratch_run(str(state.rehearsal_id))
         assert found is not None
@@ -119,7 +119,7 @@ class UpgradeStage:
     ) -> UpgradeView:
         """The rehearsing driver gives its verdict, and ends, or comes to its first start; then all that follows.
 
-        ``rehearsal_id``: which; "" for the last one that was begun of the version that is to come, or to come back.
+        ``rehearsal_id``: which; "" for the last one that was started of the version that is to come, or to come back.
         """
         rehearsal_id = rehearsal_id or self.rehearsal(view).run_id
         queries = names or ("counts",)
@@ -147,7 +147,7 @@ class UpgradeStage:
         return self.advance(view)
 
     def order(self, deployment_id: str = "d-0001") -> Command:
-        """The one order that lies there."""
+        """The one order that is there."""
         (slot,) = self.stage.control.journal(deployment_id).commands()
         assert slot.command is not None
         return slot.command
@@ -187,7 +187,7 @@ class UpgradeStage:
             self.stage.store.delete(slot.key)
 
     def new_runs(self, last: int, deployment_id: str = "d-0002", *, attempt: int = 1, **beat: Any) -> None:
-        """A version that has come to life and committed batches up to this one, and says so."""
+        """A version that has come to life and committed batches up to this one, and reports it."""
         if self.stage.control.claim(deployment_id, attempt) is None:
             self.stage.come_to_life(deployment_id, attempt, ("counts",))
         keep_plan(self.stage.control, deployment_id, "counts", plan(sink=self.sink))
@@ -209,7 +209,7 @@ class UpgradeStage:
     # whole ways
 
     def to_ready(self, request_id: str = "up-1", **asked: Any) -> UpgradeView:
-        """Begun, rehearsed and found to fit; the old one has its order."""
+        """Started, rehearsed and found to fit; the old one has its order."""
         view = self.begin(request_id, **asked)
         self.advance(view)
         return self.rehearsed(view)
@@ -228,7 +228,7 @@ class UpgradeStage:
         self.new_runs(6)
         return self.advance(view)
 
-    # what lies there
+    # what is there
 
     def outside(self) -> dict[str, bytes]:
         """Everything of the stream that a refused upgrade leaves as it was; of the register without author and time."""

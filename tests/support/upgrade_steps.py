@@ -1,4 +1,4 @@
-"""Where an upgrade stands, by its facts alone: what its steps would sum up to."""
+"""Where an upgrade is, by its facts alone: what its steps would sum up to."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from support.fake_clock import FakeClock
 
 
 class UploadingStore(MemoryStore):
-    """A server on which one was left, begun at the beginning of everything."""
+    """A server on which one upload was left, started at the beginning of everything."""
 
     def __init__(self, folder: str) -> None:
         super().__init__()

@@ -14,11 +14,11 @@ ABSENCES: tuple[Absence, ...] = ("unmounted", "renamed", "refused", "read_only")
 
 
 class VanishingStore:
-    """Any store, which is away while ``absence`` says how.
+    """Any store; while ``absence`` is set it is away in that way.
 
     Args:
-        absent_when: says at each call whether and how it is away; None for as ``vanish`` and ``come_back`` say.
-        in_its_place: takes what is written while it is unmounted; None for a store of its own.
+        absent_when: returns at each call whether and how it is away; None: as ``vanish`` and ``come_back`` set it.
+        in_its_place: takes what is written while it is unmounted; None: its own store.
 
     Attributes:
         absence: ``unmounted``: an empty place takes whatever is written. ``renamed``: reads find nothing, and a write

@@ -33,7 +33,7 @@ def versitygw(program: Path, access_key: str, secret_key: str, region: str, user
     """A running server over an empty folder; gives its endpoint URL. It is gone afterwards, also after a failure.
 
     Args:
-        users: a folder for users beside the one of these keys; None for none.
+        users: a folder for users besides the one of these keys; None: no others.
     """
     with tempfile.TemporaryDirectory(prefix="versitygw-") as place:
         objects, metadata = Path(place) / "objects", Path(place) / "metadata"

@@ -1,6 +1,6 @@
 """Scripts that differ in how they wait for their queries; each counts rows per window and key.
 
-``VERSION`` in a script stands for its version. ``start()`` starts the one query, ``counts``.
+``VERSION`` in a script means its version. ``start()`` starts the one query, ``counts``.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class HandingOver(Drivers):
     """Drivers that keep what became of a handover.
 
     Attributes:
-        is_warm: whether an attempt was handed over; None while none was to be.
+        is_warm: whether an attempt was handed over; None while no handover was due.
     """
 
     is_warm: bool | None = None
@@ -51,7 +51,7 @@ class WarmDeployer:
         self.drivers = HandingOver(self.home, Launchers.of(self.launcher, self.clock), self.clock)
 
     def deploy(self, request: DeployRequest, request_id: str, rehearsal_id: str) -> DeploymentView:
-        """Move the stream to this version; the driver of this rehearsal is to be its first attempt."""
+        """Move the stream to this version; the driver of this rehearsal must be its first attempt."""
         context = ControllerContext.of(self.home, self.launcher, self.clock, "tests", None)
         vars(context)["drivers"] = self.drivers
         resolved = replace(request, rehearsal_id=rehearsal_id)
@@ -62,7 +62,7 @@ class WarmStage:
     """A first version that runs, and a second one whose driver a test plays.
 
     Attributes:
-        view: of the rehearsal that was begun.
+        view: of the rehearsal that was started.
     """
 
     view: RehearsalView
@@ -144,7 +144,7 @@ class WarmStage:
         return deployer.drivers.is_warm
 
     def names(self) -> set[str]:
-        """What lies right below the rehearsal, folders of its launch too."""
+        """What is right below the rehearsal, folders of its launch too."""
         folder = layout.deployment_folder(STREAM, self.rehearsal_id)
         keys = [info.key for info in self.stage.store.list_objects(f"{folder}/")]
         found = {key[len(folder) + 1 :].partition("/")[0] for key in keys}

@@ -38,7 +38,7 @@ class Life:
     """A stream on a folder of files, and versions that follow each other.
 
     Attributes:
-        conf: beside what drivers of tests are given.
+        conf: in addition to what drivers of tests are given.
     """
 
     base: Path
@@ -70,14 +70,14 @@ class Life:
         )  # fmt: skip
 
     def runs(self, version: str, files: int, text: str = COUNTS) -> None:
-        """The first version, which has read so many files."""
+        """The first version, which has read this many files."""
         for _ in range(files):
             self.rows.feed()
         self.controller.deploy(self.wish(self.script(version, text), f"deploy-{version}"))
         self.wait_closed(files - 1)
 
     def wait_closed(self, windows: int) -> None:
-        """Wait until so many windows have come out: each file but the last."""
+        """Wait until this many windows are written: each file but the last."""
         wait_until(lambda: len(self.rows.found()) >= 2 * windows, lambda: f"{self.rows.found()}\n{self.log()}", 120)
 
     def waits(self, version: str, text: str = COUNTS, waits_seconds: float = 300.0) -> RehearsalView:
@@ -115,7 +115,7 @@ class Life:
         return self.folder_of(view) / "launches" / f"{view.rehearsal_id}-a0001"
 
     def log_of(self, view: RehearsalView) -> str:
-        """What the driver of a rehearsal printed; "" where that was removed."""
+        """What the driver of a rehearsal printed; "" if that was removed."""
         log = self.launch_of(view) / "driver.log"
         return log.read_text() if log.exists() else ""
 

@@ -1,4 +1,4 @@
-"""``streamstate watch`` as a process of its own."""
+"""``streamstate watch`` in a separate process."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class WatchProcess:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What it has said so far, and those before it in this file."""
+        """The lines that it has printed so far, and those before it in this file."""
         return [json.loads(line) for line in self.path.read_text().splitlines()]
 
     def wait_for(self, sight: str, count: int = 1, seconds: float = 120.0) -> None:
-        """Wait until it has said this so often."""
+        """Wait until it has printed this sight ``count`` times."""
         wait_until(
             lambda: sum(line["sight"] == sight for line in self.lines) >= count,
             lambda: f"{sight} {count} times: {self.path.read_text()}",

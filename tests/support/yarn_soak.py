@@ -16,7 +16,7 @@ from support.soaked import Handle
 from support.yarn_cluster import YarnCluster
 
 LOST_AFTER_SECONDS = 10
-"""An end that YARN tells without proof counts after so much silence: short, so that the soak goes on."""
+"""An end that YARN reports without proof counts after so much silence: short, so that the soak continues."""
 CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": quick_jvm.PLAIN,

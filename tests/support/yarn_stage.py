@@ -73,7 +73,7 @@ class YarnStage:
         return replace(request, options={**request.options, "queue": TIGHT_QUEUE})
 
     def shown(self, handle: LaunchHandle) -> str:
-        """Command lines, what the ResourceManager tells and keeps of its applications, and every file of containers,
+        """Command lines, what the ResourceManager reports and keeps of its applications, and every file of containers,
         logs and staging that others than its owner may read, archives unpacked."""
         lines = []
         for place in Path("/proc").glob("[0-9]*/cmdline"):
@@ -82,7 +82,7 @@ class YarnStage:
         lines.append(json.dumps(self.cluster.get(f"apps/{handle.data['application_id']}")).encode())
         for top in (self.cluster.folder, self.base):
             lines += [_content(path) for path in _readable_by_others(top)]
-        # Of whatever rights: what starts a container, and what it says.
+        # Of whatever rights: what starts a container, and what it prints.
         for name in ("launch_container.sh", "stdout", "stderr", "*.log", "appattempt_*", "application_*"):
             lines += [path.read_bytes() for path in self.cluster.folder.rglob(name) if path.is_file()]
         return b"\n".join(lines).decode("utf-8", "replace")

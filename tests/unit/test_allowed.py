@@ -65,7 +65,7 @@ def test_a_malformed_list_is_refused_with_its_form(raw: object) -> None:
     ],
 )
 def test_a_secret_is_allowed_by_pattern(pattern: str, reference: str, fits: bool) -> None:
-    """A pattern without a part stands for every part of a connection, one with a part for that part."""
+    """A pattern without a part means every part of a connection, one with a part for that part."""
     allowed = Allowed(secrets=(pattern,))
     if fits:
         allowed.check_secret(reference)

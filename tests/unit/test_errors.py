@@ -137,6 +137,6 @@ def test_messages_are_lower_case_sentences_without_a_full_stop() -> None:
 
 
 def test_next_steps_are_whole_sentences() -> None:
-    """They begin with a capital or a command in backquotes, and end with a full stop."""
+    """They start with a capital or a command in backquotes, and end with a full stop."""
     bad = [(where, step) for where, _, step in messages() if step and not re.match(r"[A-Z`x].*[.)]$", step, re.DOTALL)]
     assert bad == []

@@ -70,7 +70,7 @@ def test_a_file_that_is_not_usable_is_refused(body: bytes, said: str) -> None:
 
 
 def test_a_file_may_declare_dataclasses_and_has_no_future_of_ours() -> None:
-    """It is run as a module of its own, with none of this package's compiler flags; and leaves no module behind."""
+    """It is run as a separate module, with none of this package's compiler flags; and leaves no module behind."""
     body = (
         HEAD
         + b"""

@@ -1,4 +1,4 @@
-"""What Airflow is told about the provider."""
+"""What Airflow learns about the provider."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_airflow_takes_links_commands_and_options() -> None:
 def test_the_options_that_are_described_are_those_that_are_read(
     option: str, read: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the described default, in what Airflow tells and in what the code falls back to."""
+    """With the described default, in what Airflow reports and in what the code falls back to."""
     described = INFO["config"]["streamstate"]["options"]  # type: ignore[index]
     kind = type(read())
     meant = {bool: lambda text: text == "True"}.get(kind, kind)

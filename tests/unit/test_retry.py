@@ -15,7 +15,7 @@ class LateError(Exception):
 
 
 def failing(times: int, clock: FakeClock | None = None, seconds: float = 0.0) -> Callable[[], str]:
-    """An act that fails so often, and each time takes so long."""
+    """An act that fails this often, and takes the given time at each try."""
     left = [LateError(str(number)) for number in range(times)]
 
     def act() -> str:
@@ -29,7 +29,7 @@ def failing(times: int, clock: FakeClock | None = None, seconds: float = 0.0) ->
 
 
 def test_pauses_grow_to_a_bound() -> None:
-    """Between tries only; each failure that is followed by a try is told."""
+    """Between tries only; each failure that is followed by a try is reported."""
     clock, told = FakeClock(), list[str]()
     retry = Retry(tries=5, pause_seconds=1.0, growth=2, most_pause_seconds=3.0)
     assert retry.call(clock, failing(4), LateError, lambda error: told.append(str(error))) == "done"
@@ -65,7 +65,7 @@ def test_a_loop_knows_its_last_try() -> None:
 
 
 def test_a_failure_may_end_the_tries() -> None:
-    """What is raised when it is told goes to the caller."""
+    """What the report of a failure raises goes to the caller."""
 
     def give_up(_error: Exception) -> None:
         raise InterruptedError

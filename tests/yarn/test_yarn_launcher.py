@@ -51,7 +51,7 @@ assert found == [(True, "1")], found
 
 
 def waiting(stage: YarnStage) -> str:
-    """A program that tells its pid in ``pid``, and ends once ``end`` is there."""
+    """A program that writes its pid to ``pid``, and ends once ``end`` is there."""
     return WAITS.format(pid=str(stage.folder / "pid"), end=str(stage.folder / "end"))
 
 
@@ -64,8 +64,8 @@ def started(stage: YarnStage) -> int:
 
 @pytest.mark.named
 def test_the_one_of_two_applications_that_lost_its_claim_is_not_the_driver(stage: YarnStage) -> None:
-    """Two controllers on two machines submit one key at the same moment: YARN runs both. The one that ends with status
-    4 is not told where the other one works; the other one's end is."""
+    """Two controllers on two machines submit one key at the same moment: YARN runs both. The end of the one with
+    status 4 is not reported while the other one works; the other one's end is."""
     launcher = stage.launcher()
     request = stage.request(KEY, LOSES)
     lost = launcher.launch(request)
@@ -108,7 +108,7 @@ def test_a_jar_and_a_python_environment_reach_driver_and_executors(stage: YarnSt
 
 @pytest.mark.named
 def test_a_driver_whose_jvm_was_killed_is_not_proven_dead(stage: YarnStage) -> None:
-    """YARN tells the application as failed while its Python still works: that is no proof (1a.8)."""
+    """YARN reports the application as failed while its Python still works: that is no proof (1a.8)."""
     launcher = stage.launcher()
     handle = launcher.launch(stage.request(KEY, waiting(stage)))
     pid = started(stage)

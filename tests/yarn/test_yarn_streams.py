@@ -30,7 +30,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def test_a_stream_moves_to_yarn_is_killed_restarted_upgraded_and_drained(desk: Desk, yarn: YarnCluster) -> None:
-    """Warm, with its state; what a person kills in YARN's own page goes on by itself; every flight is counted once
+    """Warm, with its state; what a person kills in YARN's own page continues by itself; every flight is counted once
     (Laws 1, 2, 9 and 12)."""
     flights = Flights(desk.base / "flights", 4)
     lines = flights.feed()

@@ -49,7 +49,7 @@ from airflow_streamstate.store.transfer import delete_many, keys_below, until_do
 HOLD_SECONDS = 60.0
 RENEW_SECONDS = 20.0
 PATIENCE_SECONDS = 40.0
-"""How long ``keep`` tolerates a home that does not answer; then the barrier is taken back."""
+"""How long ``keep`` tolerates a home that does not answer; then the barrier is withdrawn."""
 SURE_SECONDS = 50.0
 """How long after the last write no other controller can hold the adoption, though the register does not answer."""
 CHANGE_TRIES = 2
@@ -57,7 +57,7 @@ CHANGE_TRIES = 2
 
 
 class Hold:
-    """An adoption that this process alone works on; ``control``: the stream that is to be."""
+    """An adoption that this process alone works on; ``control``: of the stream that it creates."""
 
     def __init__(
         self, context: ControllerContext, control: StreamControl, stored: Stored[Adoption], lease: Lease
@@ -74,7 +74,7 @@ class Hold:
         return self._stored.value
 
     def keep(self) -> None:
-        """Renew the lease where that is due; cheap to call often.
+        """Renew the lease if it is due; cheap to call often.
 
         Raises:
             ConflictError: another controller has taken the adoption.
@@ -87,7 +87,7 @@ class Hold:
         """Renew the lease before an act that must not meet another controller's; raises as ``keep``.
 
         A home that is full, read-only, silent or refuses expired credentials is tolerated for a while, so that barriers
-        can be taken back (Law 12).
+        can be withdrawn (Law 12).
         """
         self._change_unless_silent(SURE_SECONDS)
 
@@ -108,7 +108,7 @@ class Hold:
         """Whether this adoption ended without a stream, so that its barriers have to go."""
         there = self._register.read()
         if there is None:
-            return False  # removed with its stream, which may have gone on: the barriers stay (Law 14)
+            return False  # removed with its stream, which may have continued: the barriers stay (Law 14)
         return there.value.adoption_id != self.adoption.adoption_id or there.value.status == "given_up"
 
     def change(self, **changes: Any) -> None:
@@ -128,7 +128,7 @@ class Hold:
 
 
 def take_hold(context: ControllerContext, control: StreamControl, wanted: Adoption) -> Hold:
-    """Begin this adoption, or continue an existing one of the same checkpoints.
+    """Start this adoption, or continue an existing one of the same checkpoints.
 
     Raises:
         ConflictError: another controller holds it, it has other checkpoints, the stream exists without it, or its
@@ -196,7 +196,7 @@ def _go_on_with(
 def _refuse_left(home: Home, control: StreamControl) -> None:
     """Check that the folders of the copy and its snapshot are empty: a failed adoption removes them whole.
 
-    They may hold files of an earlier stream, or of another home that keeps its checkpoints at the same place.
+    They may hold files of an earlier stream, or of a different home that keeps its checkpoints at the same place.
     """
     for store in dict.fromkeys((home.checkpoints, home.home)):
         for folder in (layout.deployments_folder(control.stream_id), layout.snapshots_folder(control.stream_id)):
@@ -221,7 +221,7 @@ def _under_way(stream_id: str, adoption: Adoption | None = None) -> ConflictErro
 
 FIRST_TOKEN = 1
 ADOPTED_ID = deployment_id_for(FIRST_TOKEN)
-"""The deployment that stands for the query before its adoption."""
+"""The deployment that represents the query before its adoption."""
 _ADOPTED = "adopt"
 """The command id of its ``Stopped`` event."""
 
@@ -251,10 +251,10 @@ class Barred:
 
 
 def bar_stopped(barriers: Mapping[str, OutsideBarrier], uris: Mapping[str, str]) -> dict[str, Barred]:
-    """Put barriers over queries that do not run, so that they cannot be started beside the stream.
+    """Put barriers over queries that do not run, so that they cannot be started alongside the stream.
 
     Raises:
-        ConflictError: a query has planned a batch meanwhile.
+        ConflictError: a query has planned a batch in the meantime.
         InvalidRequestError, DataError: as ``need_position``.
     """
     positions = {name: need_position(barrier.checkpoint, uris[name]) for name, barrier in barriers.items()}
@@ -270,7 +270,7 @@ def take_snapshot(hold: Hold, barred: Mapping[str, Barred], report: Callable[[st
     """Copy the checkpoints to the place of the adopted deployment, and take the snapshot of the copies.
 
     Raises:
-        ConflictError: a query went on meanwhile, or another controller has taken the adoption.
+        ConflictError: a query continued in the meantime, or another controller has taken the adoption.
         ObjectMissingError, SnapshotCorruptError, DataError: a checkpoint is damaged.
     """
     home, control = hold.context.home, hold.control
@@ -357,7 +357,7 @@ def remove_copies(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
 
 
 def remove_snapshots(hold: Hold, barriers: Iterable[OutsideBarrier]) -> None:
-    """Remove the copies and snapshots of an adoption that is given up: a later stream uses the same names (Law 2).
+    """Remove the copies and snapshots of an adoption that is abandoned: a later stream uses the same names (Law 2).
 
     Only objects listed before the lease was confirmed are removed: a later controller's snapshot has another name.
 
@@ -465,7 +465,7 @@ def record(hold: Hold, manifest: SnapshotManifest, request: DeployRequest, reque
     try:
         hold.confirm()
     except StreamStateError:
-        with suppress(StreamStateError):  # another controller may have moved it, and goes on with it
+        with suppress(StreamStateError):  # another controller may have moved it, and continues with it
             context.home.home.delete(layout.register_key(control.stream_id), stored.version)
         raise
 
@@ -477,11 +477,11 @@ def record(hold: Hold, manifest: SnapshotManifest, request: DeployRequest, reque
 
 @dataclass(frozen=True)
 class GivenUp(View):
-    """An adoption that was given up.
+    """An adoption that was abandoned.
 
     Attributes:
-        checkpoints: by query, where the barrier was taken back.
-        missing: by query, where the checkpoint was removed meanwhile.
+        checkpoints: by query, where the barrier was withdrawn.
+        missing: by query, where the checkpoint was removed in the meantime.
         is_retired: a stream had been created, and is retired.
     """
 
@@ -499,7 +499,7 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
     Raises:
         StreamNotFoundError: the stream was never adopted.
         ConflictError: another controller holds the adoption; a driver of the stream runs or has run its queries; or a
-            barrier cannot be taken back.
+            barrier cannot be withdrawn.
         InvalidRequestError: its record names a checkpoint at a place that is not allowed for the home.
     """
     control = context.home.control(stream_id)
@@ -518,7 +518,7 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
             context.home.config.allowed.check_store(uri, stream_id=stream_id)
         if adoption.status == "taken":
             is_retired = _retire(hold)
-        # Also for an adoption that was given up before: a controller that slept may have put its barrier since.
+        # Also for an adoption that was abandoned before: a controller that slept may have put its barrier since.
         barriers, failures = _barriers(hold, open_place)
         try:
             failures += map(str, failed_to_take_back(barriers.values(), hold.confirm))
@@ -535,7 +535,7 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
                 is_retired = stored is not None and stored.value.retirement is not None
             else:
                 if adoption.status == "taken":
-                    is_retired = _retire(hold)  # a stream created since the first look
+                    is_retired = _retire(hold)  # a stream created since the first poll
                 remove_snapshots(hold, barriers.values())
                 # Last: under another adoption's id no controller would take the barriers back. With a snapshot id the
                 # adoption has a retired stream, and is never continued.
@@ -556,7 +556,7 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
 
 
 def _barriers(hold: Hold, open_place: OpenPlace) -> tuple[dict[str, OutsideBarrier], list[str]]:
-    """The barrier of each query whose checkpoint is still there, and the reasons where that is unknown."""
+    """The barrier of each query whose checkpoint is still there, and the reasons for what is unknown."""
     adoption = hold.adoption
     failures: list[str] = []
     barriers = {}

@@ -66,9 +66,9 @@ class AdoptRequest:
     """A request to make a stream of one or more queries.
 
     Attributes:
-        deploy: the script that goes on with them.
+        deploy: the script that continues with them.
         checkpoints: the URI of each query's checkpoint, by query name.
-        is_stopped: the user says that nothing runs on the checkpoints.
+        is_stopped: the user states that nothing runs on the checkpoints.
         deadline_seconds: how long a running query has to meet its barrier.
 
     Raises:
@@ -140,7 +140,7 @@ def read_checkpoints(words: Sequence[str]) -> dict[str, str]:
 
 # A stream that was deployed and never ran a query makes way for an adoption under its name.
 #
-# Its driver refused to start a query that ran without streamstate before, and named the adoption as the way on.
+# Its driver refused to start a query that ran without streamstate before, and named the adoption as the next step.
 # Nothing but records of that is removed.
 
 Delete = Callable[[str], object]
@@ -183,7 +183,7 @@ TAKE_BACK_POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class AdoptedView(DeploymentView):
-    """The deployment that goes on with an adopted query.
+    """The deployment that continues with an adopted query.
 
     Attributes:
         adopted: its start: ``deployment_id snapshot_id queries{name: {checkpoint, query_id, batch_id,
@@ -218,7 +218,7 @@ class Adoptions:
 
         Args:
             on_start: as in ``Controller.deploy``.
-            report: gets the progress in words.
+            report: gets the progress as text.
 
         Raises:
             InvalidRequestError: the request is malformed, or cannot be carried out.
@@ -324,7 +324,7 @@ class Adoptions:
         try:
             hold.confirm()
             if hold.adoption.status != "open":
-                return  # the write of ``taken`` landed without an answer: the next call goes on
+                return  # the write of ``taken`` landed without an answer: the next call continues
             left = "; ".join(map(str, self._take_back(hold, barriers)))
             with suppress(UnavailableError, OutcomeUnknownError, InvalidRequestError, DataError):
                 remove_copies(hold, barriers)
@@ -357,7 +357,7 @@ class Adoptions:
             hold.confirm()
 
     def _refuse_gone_on(self, barriers: Mapping[str, OutsideBarrier], manifest: SnapshotManifest) -> None:
-        """The last check before a driver runs: the old query must not have run these batches meanwhile (Law 14)."""
+        """The last check before a driver runs: the old query must not have run these batches since (Law 14)."""
         for name, barrier in barriers.items():
             position = manifest.queries[name].position
             known = position.batch_id if position.planned_batch_id is None else position.planned_batch_id
@@ -371,8 +371,8 @@ class Adoptions:
 
 
 def _clean_up_lost(hold: Hold, barriers: Collection[OutsideBarrier], lost: ConflictError) -> str:
-    """After losing the adoption, take back barriers put after it was given up (Law 12), and put back barriers removed
-    after it was taken (Law 14); what may be left, in words."""
+    """After losing the adoption, withdraw barriers put after it was abandoned (Law 12), and put back barriers removed
+    after it was taken (Law 14); what may be left, as text."""
     try:
         if hold.is_given_up():
             return "; ".join(map(str, failed_to_take_back(barriers)))
@@ -392,7 +392,7 @@ def _advising_that_the_barrier_stays(stream_id: str) -> Iterator[None]:
     try:
         yield
     except ConflictError:
-        raise  # another controller goes on with it
+        raise  # another controller continues with it
     except KeyboardInterrupt as error:
         raise OutcomeUnknownError("the adoption was interrupted", next_step=advice) from error
     except StreamStateError as error:
@@ -401,7 +401,7 @@ def _advising_that_the_barrier_stays(stream_id: str) -> Iterator[None]:
 
 
 def _has_gone_on(control: StreamControl) -> bool:
-    """Whether the stream has gone on from the adoption: the old checkpoint may have been deleted then."""
+    """Whether the stream has continued from the adoption: the old checkpoint may have been deleted then."""
     stored, adoption = control.register(), adoption_register(control).read()
     is_taken = adoption is not None and adoption.value.status == "taken"
     return is_taken and stored is not None and stored.value.deployment_id not in (None, ADOPTED_ID)

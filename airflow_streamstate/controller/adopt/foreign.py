@@ -115,7 +115,7 @@ def _deployment_of(place: str) -> re.Match[str] | None:
 
 
 def _refuse_others(place: str, uri: str) -> None:
-    """Refuse checkpoints that look like those of another home: its drivers remove foreign barriers (1a.1), so both
+    """Refuse checkpoints that seem to be of a different home: its drivers remove foreign barriers (1a.1), so both
     streams would run the same batches (Law 14)."""
     found = _OF_A_SNAPSHOT.fullmatch(place)
     if found is not None and is_stream_id(found["stream"]) and is_id(found["snapshot"]):
@@ -190,11 +190,11 @@ def _refuse_drained(checkpoint: Checkpoint, uri: str) -> None:
         )
 
 
-# Puts a barrier into the log of a running foreign query, and watches it until it is met or taken back (Law 12).
+# Puts a barrier into the log of a running foreign query, and watches it until it is met or withdrawn (Law 12).
 
 POLL_SECONDS = 0.05
 SETTLE_SECONDS = 10.0
-"""By then Spark has finished a claim that it began before the put, also on S3A."""
+"""By then Spark has finished a claim that it started before the put, also on S3A."""
 LEAST_PATIENCE_SECONDS = 10.0
 PATIENCE_BATCHES = 5
 """A batch that takes this many times the longest of the last batches counts as failed."""
@@ -213,15 +213,15 @@ def bar(
 ) -> OutsidePlaced:
     """Put the barrier and wait until the batch in flight is committed and no batch comes after it.
 
-    A batch that takes too long counts as failed: the barrier is taken back, so that the query can be started again, and
-    the next batch gets a new one. At the deadline the barrier is taken back, too.
+    A batch that takes too long counts as failed: the barrier is withdrawn, so that the query can be started again, and
+    the next batch gets a new one. At the deadline the barrier is withdrawn, too.
 
     Args:
         barrier: new, or put by an interrupted call.
         deadline_seconds: for the whole wait.
-        go_on: called at each poll; raises to give up.
-        confirm: called before the barrier is taken back; raises where another controller holds the adoption.
-        report: gets the progress in words.
+        go_on: called at each poll; raises to end the wait.
+        confirm: called before the barrier is withdrawn; raises where another controller holds the adoption.
+        report: gets the progress as text.
 
     Raises:
         DeadlineExceededError: no batch was planned, or none was committed, in time; the log is as before.
@@ -253,7 +253,7 @@ def bar(
 
 @dataclass(frozen=True)
 class _Unreadable:
-    """The checkpoint cannot be read now; the wait goes on, since it may hold the barrier (Law 12)."""
+    """The checkpoint cannot be read now; the wait continues, since it may hold the barrier (Law 12)."""
 
     error: UnavailableError
     batch_id: int | None = None
@@ -282,7 +282,7 @@ class _StepTimer:
         self.seconds = now - self._since
 
     def is_over(self, checkpoint: Checkpoint) -> bool:
-        """Whether a batch has taken so long that it counts as failed."""
+        """Whether a batch has taken too long, so that it counts as failed."""
         if self.seconds < LEAST_PATIENCE_SECONDS:
             return False
         if self._patience_seconds is None:
@@ -293,7 +293,7 @@ class _StepTimer:
 
 @dataclass(frozen=True)
 class _TakenBack:
-    """The batch whose barrier was taken back; ``is_committed``: meanwhile, so that the query may have met it."""
+    """The batch whose barrier was withdrawn; ``is_committed``: by then, so the query may have met it."""
 
     batch_id: int
     is_committed: bool

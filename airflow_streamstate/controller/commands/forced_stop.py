@@ -47,7 +47,7 @@ KILL_GRACE_SECONDS = 10.0
 """How long the processes of a driver may take to end by themselves after the deadline."""
 TRIES = 5
 WITHDRAW_TRIES = 3
-"""An order that still exists after these is past its deadline, so no driver begins it."""
+"""An order that still exists after these is past its deadline, so no driver starts it."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ForcedStop(View):
 
 
 class ForcedEnd:
-    """Ends one attempt, and no other; ``command_id``: the stop that was ordered, "" for none."""
+    """Ends one attempt, and no other; ``command_id``: the stop that was ordered, or ""."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ForcedEnd:
         self._kill_id = f"killing-{self._launch_key}"
 
     def come_to(self) -> ForcedStop:
-        """End the driver, prove its end, and keep it; a clean end of its own, where it has one.
+        """End the driver, prove its end, and keep it; its own clean end, if it has one.
 
         Raises:
             ConflictError: it cannot be ended from here; its end cannot be taken over; the stream was moved.
@@ -115,7 +115,7 @@ class ForcedEnd:
         self._hold()
         if not _is_proven_dead(seen):
             self._end_driver(seen)
-            seen = self._look()  # its terminal event may have come while it was ended
+            seen = self._look()  # its terminal event may have arrived while it was ended
             clean = self._clean_end(seen)
             if clean is not None:
                 return clean
@@ -169,7 +169,7 @@ class ForcedEnd:
             )
 
     def _hold(self) -> None:
-        """Put the intent into the register, so that no other controller resumes or deploys meanwhile (1a.8)."""
+        """Put the intent into the register, so that no other controller resumes or deploys in the meantime (1a.8)."""
         now = self._context.clock.now()
 
         def hold(register: StreamRegister) -> StreamRegister:
@@ -181,7 +181,7 @@ class ForcedEnd:
             if intent is not None and intent.request_id == self._intent_id:
                 age_seconds = (now - intent.requested_at).total_seconds()
                 if age_seconds < INTENT_SECONDS / 2:
-                    return register  # perhaps of another controller that forces the same end: one intent for both
+                    return register  # perhaps of a different controller that forces the same end: one intent for both
             mine = Intent(self._intent_id, self._deployment_id, now, self._context.requested_by)
             return replace(register, intent=mine)
 
@@ -321,7 +321,7 @@ class ForcedStops:
 
         Raises:
             StreamNotFoundError, DeploymentNotFoundError: it does not exist.
-            DeadlineExceededError: for ``fail``: it has not stopped; says whether the order is withdrawn.
+            DeadlineExceededError: for ``fail``: it has not stopped; the error states whether the order is withdrawn.
             DeploymentFailedError: for ``fail``: it failed.
             ConflictError: no driver would obey; it cannot be ended from here; its end cannot be taken over; the stream
                 was moved.
@@ -358,7 +358,7 @@ class ForcedStops:
         return self._force(control, order.deployment_id, attempt, order.command_id)
 
     def _dead(self, control: StreamControl, deployment_id: str | None, request_id: str) -> tuple[str, int, str] | None:
-        """Deployment, attempt and order ("" for none yet) of this request, where the driver has failed; else None."""
+        """Deployment, attempt and order ("": none yet) of this request, if the driver has failed; else None."""
         command_id, record = "", control.request(request_id)
         if record is not None:
             if record.verb != "stop":
@@ -378,7 +378,7 @@ class ForcedStops:
         return command.attempt, (self._context.clock.now() - command.requested_at).total_seconds()
 
     def _withdraw(self, control: StreamControl, order: CommandView, deadline_seconds: float) -> ForcedStop:
-        """Delete the order where no driver has begun to obey it; its end, else an error with the stream's state."""
+        """Delete the order where no driver has started to obey it; its end, else an error with the stream's state."""
         journal = control.journal(order.deployment_id)
         for _try in range(WITHDRAW_TRIES):
             found = [
@@ -397,7 +397,7 @@ class ForcedStops:
         return ForcedStop(self._watching.outcome(seen, end, order.command_id))
 
     def _refuse_unobeyed(self, order: CommandView) -> None:
-        """Raise for an order of an earlier try that expired: it was not to be begun, so nothing is ended for it."""
+        """Raise for an order of an earlier try that expired: it must not be started, so nothing is ended for it."""
         seen = self._observer.observe(order.stream_id, order.deployment_id)
         end = decide_command_outcome(seen, order.command_id, StopRequest.kind)
         if end is not None and end.outcome == "expired":
@@ -410,12 +410,12 @@ class ForcedStops:
 
 
 def _expiry(deadline_seconds: float, on_deadline: OnStopDeadline) -> float | None:
-    """An order that is to be withdrawn expires at the deadline: the controller may have died by then."""
+    """An order that will be withdrawn at the deadline also expires then: the controller may have died by then."""
     return deadline_seconds if on_deadline == "fail" else None
 
 
 def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> DeadlineExceededError:
-    """The error at the deadline: whether the order stands, and the state of the stream."""
+    """The error at the deadline: whether the order stays in effect, and the state of the stream."""
     state = seen.state
     is_begun = seen.command_status(order.command_id).is_begun
     if is_begun:

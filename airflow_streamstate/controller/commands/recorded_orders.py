@@ -78,7 +78,7 @@ def decide_order(
     if not seen.is_current:
         return Refused(_not_current(seen))
     if verb == "cancel":
-        return Write()  # also for a dead deployment: its next attempt would finish a drain that was begun
+        return Write()  # also for a dead deployment: its next attempt would finish a drain that was started
     if state == "silent" and not is_forced:
         return Refused(silent_error(seen, verb))
     if state in NOT_ENDED:
@@ -118,7 +118,7 @@ class Orders:
         """As ``Controller.order``.
 
         Args:
-            upgrade_id: the upgrade that this is a step of; None for none.
+            upgrade_id: the upgrade that this is a step of, or None.
             is_forced: as of ``decide_order``.
         """
         control = self._context.home.control(stream_id)
@@ -158,7 +158,7 @@ class Orders:
     def _refusal(
         self, control: StreamControl, seen: Observation, verb: EndingVerb, refused: Refused, upgrade_id: str | None
     ) -> StreamStateError:
-        """The error of a refused order. A stop where there is only a restart to come records that none follows."""
+        """The error of a refused order. A stop that finds only a pending restart records that none follows."""
         if verb != "stop" or upgrade_id is not None or not _is_restarted(seen):
             return refused.error
         refuse_during_upgrade(control, seen.register, None)
@@ -190,7 +190,7 @@ class Orders:
         within_seconds = terms.batches_deadline_seconds
         batches_by_at = None if within_seconds is None else now + timedelta(seconds=within_seconds)
         if terms.on_batches_deadline == "fail":
-            deadline_at = deadline_at or batches_by_at  # a drain that is called off then is not begun after it, either
+            deadline_at = deadline_at or batches_by_at  # a drain that is called off then is not started later
         head = (command_id, seen.stream_id, seen.deployment_id, now, deadline_at, self._context.requested_by, reason)
         if verb == "drain":
             return DrainNotification(
@@ -212,7 +212,7 @@ def _order_digest(verb: EndingVerb, deployment_id: str | None, terms: DrainTerms
 
 
 def _refuse_cancel(control: StreamControl, seen: Observation, verb: EndingVerb) -> None:
-    """Refuse a cancel where no drain is under way, or its flush has begun."""
+    """Refuse a cancel where no drain is under way, or its flush has started."""
     if verb != "cancel":
         return
     drain = pending_drain(seen, control.journal(seen.deployment_id).commands())

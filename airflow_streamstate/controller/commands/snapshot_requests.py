@@ -1,7 +1,7 @@
 """Requests for snapshots: repeated while no driver answers, and at most one snapshot per request (Law 2).
 
-A request becomes a command to the current attempt. Where no driver takes it up in time it is dated anew; where another
-attempt or deployment is current by then, that gets a command of its own under the same request id. A look decides this,
+A request becomes a command to the current attempt. Where no driver takes it up in time it is dated again; where another
+attempt or deployment is current by then, that gets its own command under the same request id. A poll decides this,
 a step of a wait does it. All ids follow from the request id, so any process can continue where another one died.
 """
 
@@ -87,7 +87,7 @@ def decide_asking(
         seen: the current deployment.
         record: of the request.
         request: its terms.
-        slots: the commands of the deployment, read only where that matters.
+        slots: the commands of the deployment, read only if that matters.
         anew: a client repeats the request, so an earlier refusal does not count.
     """
     ready = ready_of(seen, record)
@@ -111,7 +111,7 @@ def decide_asking(
 
 
 def ready_of(seen: Observation, record: RequestRecord) -> Outcome | None:
-    """The snapshot of the observed deployment for a request, by its events; None for none."""
+    """The snapshot of the observed deployment for a request, by its events, or None."""
     for entry in seen.events:
         event = entry.event
         if not isinstance(event, SnapshotReady):
@@ -166,7 +166,7 @@ def _is_unheard(seen: Observation, command: object) -> bool:
 
 
 def _is_before_the_first_commit(seen: Observation) -> bool:
-    """Whether no query has committed anything yet, as far as the driver's last sign of life says."""
+    """Whether no query has committed anything yet, by the driver's last sign of life."""
     beats = beats_of(seen).values()
     return seen.spec.start.snapshot_id is None and bool(beats) and all(one.batch_id is None for one in beats)
 
@@ -243,7 +243,7 @@ class SnapshotRequests:
     def _ask_again(
         self, control: StreamControl, seen: Observation, request_id: str, request: SnapshotWish, ask: Ask
     ) -> None:
-        with contextlib.suppress(OutcomeUnknownError):  # the next look reads it back (Law 8)
+        with contextlib.suppress(OutcomeUnknownError):  # the next poll reads it back (Law 8)
             self._give(control, seen, request_id, request, ask)
 
     def _ask_recorded(self, control: StreamControl, record: RequestRecord) -> CommandView:
@@ -291,7 +291,7 @@ class SnapshotRequests:
             number, key = journal.write_command(command, protocol)
         else:
             number, key = ask.slot.number or 0, ask.slot.key
-            with contextlib.suppress(VersionConflictError):  # a driver took it up meanwhile
+            with contextlib.suppress(VersionConflictError):  # a driver took it up in the meantime
                 journal.renew_command(ask.slot, command, protocol)
         return dataclasses.replace(self._view(seen, request_id, ask.command_id), number=number, key=key)
 

@@ -69,7 +69,7 @@ class Attempts:
         seen = self._observer.observe(stream_id)
         if record is None:
             return self._resume(control, seen, request_id, None, assume_dead, reason, upgrade_id, accept_hazards)
-        # A repeated request finishes its attempt, or tries again where that failed before it had worked.
+        # A repeated request finishes its attempt, or tries again if that failed before it had worked.
         if seen.deployment_id != record.deployment_id:
             raise ConflictError(
                 "a newer deployment is current than the one that this request resumed",
@@ -224,7 +224,7 @@ class Attempts:
         failure one succeeds.
 
         Raises:
-            InputLostError: no attempt can go on from the offsets of a source.
+            InputLostError: no attempt can continue from the offsets of a source.
             StreamStateError: as ``move``.
         """
         drain = pending_drain(seen, control.journal(seen.deployment_id).commands())
@@ -242,7 +242,7 @@ class Attempts:
         for _ in range(_MOST_LOOKS):
             if self.keep_ended(seen, "killed"):
                 break
-            # A watcher was first: its attempt is the one to end, and never one that a person has started meanwhile.
+            # A watcher was first: its attempt is the one to end, and never one that a person has started since.
             seen = self._after_watcher(seen)
         else:
             raise someone_was_first(self._home.control(stream_id))
@@ -250,7 +250,7 @@ class Attempts:
         return self.view(stream_id, seen.deployment_id)
 
     def _after_watcher(self, before: Observation) -> Observation:
-        """The stream as it is now, where a watcher has moved it since this look. Raises ConflictError."""
+        """The stream as it is now, where a watcher has moved it since this poll. Raises ConflictError."""
         seen = self._observer.observe(before.stream_id)
         record = seen.register.restarts
         if seen.deployment_id != before.deployment_id or record is None or not record.is_started:
@@ -328,7 +328,7 @@ class Attempts:
         """Record what a request becomes, before the first act (Law 2).
 
         Raises:
-            ConflictError: another request was recorded under the same id meanwhile.
+            ConflictError: another request was recorded under the same id in the meantime.
         """
         record = RequestRecord(
             request_id=request_id,
@@ -386,7 +386,7 @@ def _cannot_end(seen: Observation, reason: str) -> ConflictError:
 
 
 def someone_was_first(control: StreamControl) -> ConflictError:
-    """The error of a writer whose stream was moved by another one meanwhile."""
+    """The error of a writer whose stream was moved by another one in the meantime."""
     stored = control.register()
     register = None if stored is None else stored.value
     intent = None if register is None else register.intent

@@ -80,7 +80,7 @@ OnStart = Callable[[DeploymentView], None]
 
 
 def refuse_sent_once(request: Change, manifest: SnapshotManifest) -> tuple[str, ...]:
-    """Check that no query goes on from an offset of a source that sends each row once.
+    """Check that no query continues from an offset of a source that sends each row once.
 
     Returns:
         One note for each such source that ``accept_lost_input`` names.
@@ -125,7 +125,7 @@ class LeftBehind:
 
 
 def left_behind(control: StreamControl, seen: Observation | None) -> LeftBehind | None:
-    """The last position before ``seen``, a deployment that ended without one; None where no record tells of any."""
+    """The last position before ``seen``, a deployment that ended without one; None if no record names one."""
     start: StartPlan | None = None if seen is None else seen.spec.start
     while start is not None and start.mode == "fresh" and start.predecessor_id is not None:
         deployment_id = start.predecessor_id
@@ -207,7 +207,7 @@ class Deploying:
             on_start: gets the start before the register moves.
 
         Raises:
-            VersionConflictError: another writer moved the register meanwhile.
+            VersionConflictError: another writer moved the register in the meantime.
             StreamStateError: as ``Controller.deploy``.
         """
         predecessor = self._observe_predecessor(stored)
@@ -285,7 +285,7 @@ class Deploying:
         try:
             self._home.refuse_left_checkpoints(self._control, self._begin.deployment_id)
         except ConflictError:
-            if self._control.register() != stored:  # they belong to the deployment of another controller
+            if self._control.register() != stored:  # they belong to the deployment of a different controller
                 raise VersionConflictError(
                     "another writer moved the stream", stream_id=self._control.stream_id
                 ) from None
@@ -300,9 +300,7 @@ class Deploying:
             raise decision.error
         unexpected = decide_expected_snapshot(self._request, predecessor.deployment_id, decision.snapshot_id)
         if unexpected is not None:
-            self._control.need_manifest(
-                str(self._request.terms.snapshot_id)
-            )  # raises where that snapshot does not exist
+            self._control.need_manifest(str(self._request.terms.snapshot_id))  # raises if that snapshot does not exist
             raise unexpected.error
         return decision
 

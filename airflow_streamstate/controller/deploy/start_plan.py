@@ -34,7 +34,7 @@ from airflow_streamstate.snapshot.deletion import leased
 
 
 class UsedError(ConflictError):
-    """A deployment that should be treated as never begun has run batches (Law 14)."""
+    """A deployment that should be treated as never started has run batches (Law 14)."""
 
 
 def used_queries(beginning: SnapshotManifest, end: SnapshotManifest) -> dict[str, tuple[int, int]]:
@@ -90,14 +90,14 @@ def refuse_used(predecessor: Observation, beginning: SnapshotManifest, end: Snap
 def leave_behind(
     home: Home, control: StreamControl, seen: Observation, snapshot_id: str, request_id: str, still_ours: StillOurs
 ) -> None:
-    """Fence a deployment that is proven ended, and keep its end as far as it is readable: no start goes on from it.
+    """Fence a deployment that is proven ended, and keep its end as far as it is readable: no start continues from it.
 
     Args:
         snapshot_id: the id of the snapshot at its end.
         still_ours: as in ``takeover.fence``.
 
     Raises:
-        ConflictError: its drain was interrupted after its flush had begun, or another writer moved the stream.
+        ConflictError: its drain was interrupted after its flush had started, or another writer moved the stream.
     """
     with suppress(DataError, SnapshotNotFoundError):
         take_over(home, control, seen, snapshot_id, request_id, may_discard=True, still_ours=still_ours)
@@ -117,11 +117,11 @@ def marked(plan: StartPlan, returns: Return, predecessor_id: str) -> StartPlan:
     )
 
 
-# Sources of files that lie elsewhere since the snapshot (``--move-source``): which moves a start makes.
+# Sources of files that have moved since the snapshot (``--move-source``): which moves a start makes.
 
 
 def moving(start: Start, asked: Mapping[str, str], manifest: SnapshotManifest | None) -> Start:
-    """The start with the moves that are still to be made; a file or a DAG says them for ever.
+    """The start with the moves that are still due; a file or a DAG keeps naming them.
 
     Args:
         asked: folder before -> folder now.
@@ -316,9 +316,9 @@ def _need_consent(name: str, moves: Sequence[SourceMove], request: DeployRequest
         )
 
 
-# Queries that the script names otherwise than the stream: the stream keeps the name that a query began with.
+# Queries that the script and the stream name differently: the stream keeps the name that a query started with.
 #
-# A rename goes on in every later deployment, until another one takes its place: the script keeps the new name.
+# A rename stays in effect in every later deployment, until another one replaces it: the script keeps the new name.
 
 
 def renaming(
@@ -341,7 +341,7 @@ def renaming(
     for given, new in sorted(asked.items()):
         old = _known(given, names, manifest)
         if old is None and _known(new, names, manifest) is not None:
-            continue  # a file or a DAG says it for ever
+            continue  # a file or a DAG keeps naming it
         if old is None:
             raise InvalidRequestError(
                 "the snapshot has no query of this name to rename",
@@ -366,7 +366,7 @@ def renaming(
 
 
 def _known(name: str, names: Mapping[str, str], manifest: SnapshotManifest) -> str | None:
-    """The query of the snapshot that a script calls by this name; None for none."""
+    """The query of the snapshot that a script calls by this name, or None."""
     for old, new in names.items():
         if new == name:
             return old
@@ -377,7 +377,7 @@ def _known(name: str, names: Mapping[str, str], manifest: SnapshotManifest) -> s
 
 
 def refuse_spark(home: Home, control: StreamControl, drivers: Drivers, spec: DeploymentSpec, seen: Observation) -> None:
-    """Check that the Spark of a deployment can go on with the checkpoints of its predecessor ``seen``.
+    """Check that the Spark of a deployment can continue with the checkpoints of its predecessor ``seen``.
 
     Comes before all other refusals: a running stream should not be stopped for a deploy that is refused afterwards.
     A drained predecessor passes: any Spark reads its positions.

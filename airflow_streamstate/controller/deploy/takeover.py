@@ -55,7 +55,7 @@ def take_over(
             may be lost.
 
     Raises:
-        ConflictError: its drain was interrupted after its flush had begun.
+        ConflictError: its drain was interrupted after its flush had started.
         DataError: a checkpoint is damaged.
         SnapshotNotFoundError, DataError: it has no checkpoint, and its start snapshot is gone or damaged.
     """
@@ -140,7 +140,7 @@ def fence(
 ) -> None:
     """Put a fence on top of each log, so that a driver that still lives can claim no other batch.
 
-    ``still_ours`` raises where the register has moved: a fence would end an attempt that was started meanwhile, or make
+    ``still_ours`` raises where the register has moved: a fence would end an attempt that was started since, or make
     it skip a batch while it starts up (1a.2). It is called before and after each put: a fence that a newer attempt of
     this deployment would meet is removed; one that a successor may have taken for its own stays.
 
@@ -180,7 +180,7 @@ def built_checkpoints(home: Home, seen: Observation) -> dict[str, Checkpoint]:
 
 
 def has_committed(home: Home, control: StreamControl, seen: Observation) -> bool:
-    """Whether this deployment committed a batch of its own, beyond what it started from."""
+    """Whether this deployment committed a batch itself, beyond what it started from."""
     checkpoints = built_checkpoints(home, seen)
     snapshot_id, manifest = seen.spec.start.snapshot_id, None
     if snapshot_id is not None:  # without a checkpoint, a start snapshot that is gone or damaged is an error
@@ -287,7 +287,7 @@ def lost_with_start(home: Home, control: StreamControl, seen: Observation, end: 
 
 
 def _queries_of_start(control: StreamControl, start: StartPlan) -> frozenset[str] | None:
-    """The queries of a start snapshot, by the events of its deployment; None where no event tells."""
+    """The queries of a start snapshot, by the events of its deployment; None if no event names them."""
     if start.predecessor_id is None:
         return None
     for entry in control.journal(start.predecessor_id).events():

@@ -39,7 +39,7 @@ from airflow_streamstate.store.local import LocalStore
 from airflow_streamstate.store.options import ReachedBySpark
 
 LAUNCH = Retry(tries=3, pause_seconds=0.5)
-"""A repeated launch tells whether the first one started a driver (Law 8)."""
+"""A repeated launch finds out whether the first one started a driver (Law 8)."""
 GRACE_SECONDS = 5.0
 _CODE = "code"
 
@@ -114,14 +114,14 @@ class Drivers:
         return self._launcher.spark_version(self._unplaced_request(spec, 1))
 
     def start(self, control: StreamControl, spec: DeploymentSpec, attempt: int, rehearsal_id: str | None) -> None:
-        """Give an attempt the waiting driver of this rehearsal, else a driver of its own. Raises as ``launch``."""
+        """Give an attempt the waiting driver of this rehearsal, else a new one. Raises as ``launch``."""
         if rehearsal_id is None or not self.hand_over(control, spec, attempt, rehearsal_id):
             self.launch(control, spec, attempt)
 
     def launch(
         self, control: StreamControl, spec: DeploymentSpec, attempt: int, order: Mapping[str, object] | None = None
     ) -> LaunchHandle:
-        """Start the driver of an attempt, or find it, then record the handle; complete a handover that was begun.
+        """Start the driver of an attempt, or find it, then record the handle; complete a handover that was started.
 
         Args:
             order: of a driver that reads state and runs no script: what to read (``snapshot.state_order``).
@@ -169,8 +169,8 @@ class Drivers:
         try:
             control.create_launch(record)
         except ObjectExistsError:
-            # Another controller recorded the same driver, or handed the attempt over meanwhile: then this driver, of
-            # which there is no record, is ended.
+            # Another controller recorded the same driver, or has handed the attempt over: then this driver, which
+            # has no record, is ended.
             handed_over = self._handed_over(control, spec, launch_key)
             if handed_over is not None:
                 self._launcher.kill(handle, GRACE_SECONDS)
@@ -193,7 +193,7 @@ class Drivers:
             return False
         record = control.launch(spec.deployment_id, launch_key_for(spec.deployment_id, attempt))
         if record is not None and not self._warm.can_be_asked(self.places.handle(spec, record)):
-            # Its folder was removed meanwhile, so its end could never be proven.
+            # Its folder was removed in the meantime, so its end could never be proven.
             self.close(control, spec.deployment_id, attempt, "the driver that waited for it was given up")
         return True
 
@@ -203,9 +203,9 @@ class Drivers:
         return self._warm.complete(control, spec, record) if record is not None and record.rehearsal_id else None
 
     def handed_over(self, spec: DeploymentSpec, handle: LaunchHandle | None) -> tuple[str, ...] | None:
-        """The secrets that a driver was given beside those in its record; None where they are unknown here.
+        """The secrets that a driver was given in addition to those in its record; None if they are unknown here.
 
-        Those of a driver on another machine are looked up anew.
+        Those of a driver on another machine are looked up again.
         """
         if not has_references(spec):
             return ()
@@ -378,7 +378,7 @@ class Drivers:
 
     @property
     def _needs_witness(self) -> bool:
-        """Whether the checkpoints lie in a folder that the record of the home does not tell from others."""
+        """Whether the checkpoints are in a folder that the record of the home does not distinguish from others."""
         checkpoints = self._home.checkpoints
         return isinstance(checkpoints, LocalStore) and checkpoints is not self._home.home
 

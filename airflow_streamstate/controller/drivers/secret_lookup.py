@@ -13,7 +13,7 @@ from airflow_streamstate.protocol.redaction import Reference, is_reference, pars
 from airflow_streamstate.protocol.signing import SigningKeys
 
 LookUp = Callable[[Reference], str]
-"""The value of a reference; raises InvalidRequestError for none, UnavailableError where its source does not answer."""
+"""The value of a reference; raises InvalidRequestError if it has none, UnavailableError if its source is away."""
 REDACTION = "spark.redaction.regex"
 _SPARKS_OWN_REDACTION = "(?i)secret|password|token|access[.]?key"
 

@@ -1,1 +1,1 @@
-"""Observing a deployment: what the stores and the launcher tell of it, and what follows (pure)."""
+"""Observing a deployment: what the stores and the launcher report about it, and what follows (pure)."""

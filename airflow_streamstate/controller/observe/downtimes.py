@@ -46,7 +46,7 @@ def downtimes(
     """The downtimes of these deployments, oldest first. What cannot be read is left out.
 
     A deployment that committed nothing of a query, though there was something, ends no downtime, unless it is the last
-    one that started it. After a run that its trigger has ended there is none: nothing was to run then.
+    one that started it. After a run that its trigger has ended there is no downtime: nothing was due to run then.
     ``events``: of all of them; ``signs``: the last heartbeat of each that has one.
     """
     reader = _PhaseReader(home, control, events, signs)
@@ -74,8 +74,8 @@ class _Ran:
 
     Attributes:
         started: the start of the attempt that committed its first batch; else its last start.
-        first, last: when its own first and last batch were committed, by clock; empty for none.
-        idle_at: when one of its triggers first found nothing to commit, before its first batch; None for none.
+        first, last: when its own first and last batch were committed, by clock, or empty.
+        idle_at: when one of its triggers first found nothing to commit, before its first batch, or None.
         idle_until: when it was last seen with nothing to read, by its last heartbeat; None where it had something.
     """
 
@@ -141,7 +141,7 @@ class _PhaseReader:
         return _Ran(deployment_id, name, (before or starts)[-1], told, first, last, idle_at, idle_until)
 
     def _commits(self, deployment_id: str, name: str, first_id: int) -> tuple[dict[str, datetime], dict[str, datetime]]:
-        """When the first and the last batch were committed, by the files that exist; empty where none tells."""
+        """When the first and the last batch were committed, by the files that exist; empty if no file shows it."""
         folder = layout.checkpoint_folder(self._control.stream_id, deployment_id, name)
         checkpoint = Checkpoint(self._home.checkpoints, folder)
         with suppress(StreamStateError):
@@ -206,7 +206,7 @@ class _PhaseReader:
 
 
 def _edges(before: _Ran, after: _Ran) -> tuple[Mark, Mark | None] | None:
-    """The two ends of a downtime, by one clock where that is known of both; the second None where it is not known."""
+    """The two ends of a downtime, by one clock if that is known of both; the second None where it is not known."""
     if before.ended is None:
         return None
     phase, clock, at = before.ended

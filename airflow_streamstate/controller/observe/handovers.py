@@ -37,14 +37,14 @@ Evidence = Literal["logs", "records"]
 
 @dataclass(frozen=True)
 class Edge:
-    """Where a query ended, or began, in one deployment.
+    """Where a query ended, or started, in one deployment.
 
     Attributes:
-        batch_id: the last committed batch; None for none.
+        batch_id: the last committed batch, or None.
         lines: per source, the offset up to which it was read, as Spark wrote it; () where unknown.
         names: of named sources, one for each line.
         identities: of the sources; shorter where unknown.
-        planned_batch_id: a batch that was planned over fixed bounds and not committed; None for none.
+        planned_batch_id: a batch that was planned over fixed bounds and not committed, or None.
         planned_lines: its bounds; () where unknown.
     """
 
@@ -65,7 +65,7 @@ class Break(View):
     (undone); a source whose position went backwards within a deployment.
 
     Attributes:
-        deployment_id: the one that began, or in whose log it is.
+        deployment_id: the one that started, or in whose log it is.
         source: which source, or part of it; "" for batches.
         ended_at, began_at: the two offsets, or batch ids, as text.
         detail: one sentence.
@@ -87,7 +87,7 @@ class Break(View):
 
 @dataclass(frozen=True)
 class Compared:
-    """The breaks between two edges; ``uncompared``: sources that cannot be matched, in words, "" for none."""
+    """The breaks between two edges; ``uncompared``: sources that cannot be matched, as text, or ""."""
 
     breaks: tuple[Break, ...]
     uncompared: str = ""
@@ -105,7 +105,7 @@ def compare_edges(
 ) -> Compared:
     """Compare the end of a query in the predecessor with its start in this deployment.
 
-    A source of only one edge is no break: it begins where its options say, or is left at its offset.
+    A source of only one edge is no break: it starts where its options ask, or is left at its offset.
 
     Args:
         keeps_places: the query was restored, so each source continues from the offset in its own place.
@@ -125,9 +125,9 @@ def undone_break(
     """What became of the batches behind an older snapshot that a deployment started from.
 
     Args:
-        began: the last batch in the snapshot; None for none.
+        began: the last batch in the snapshot, or None.
         ended: the last batch that was committed before, by ``holder_id``.
-        means: how the sink was undone; None where no event tells.
+        means: how the sink was undone; None if no event shows it.
     """
     which = f"{_listed((-1 if began is None else began) + 1, ended)}, up to those of {holder_id},"
     kind: BreakKind = "overlap" if means in (None, "doubled") else "undone"
@@ -217,7 +217,7 @@ def _of_planned(end: Edge, start: Edge, deployment_id: str, query_name: str) -> 
 
 
 def _pairs(end: Edge, start: Edge, *, keeps_places: bool) -> tuple[list[_Pair], str]:
-    """The sources of both edges; and, in words, those that cannot be matched."""
+    """The sources of both edges; and, as text, those that cannot be matched."""
     before, after = _sources(end), _sources(start)
     if not before or not after:
         return [], ""
@@ -271,7 +271,7 @@ def _whats(sources: Iterable[_Source]) -> str:
 
 
 def _order(pair: _Pair, connectors: Iterable[SourceConnector]) -> OffsetOrder:
-    """How the first offset lies to the second; "apart" where they differ and their order is unknown."""
+    """How the first offset compares with the second; "apart" where they differ and their order is unknown."""
     if _plain(pair.ended_at) == _plain(pair.began_at):
         return "same"
     for connector in connectors:
@@ -345,7 +345,7 @@ class Repeat(View):
 
     Attributes:
         attempt: the one that ran it again.
-        sink: in words.
+        sink: as text.
         means: what that sink makes of it.
         moves: per source, the offsets between which it reads; empty where they are gone.
         is_flush: the flush of a drain, which reads no input.
@@ -371,7 +371,7 @@ class Repeat(View):
 
     @property
     def rows_at_most(self) -> int | None:
-        """The rows that the batch reads; None where the offsets do not tell."""
+        """The rows that the batch reads; None if the offsets do not show it."""
         if not self.moves or any(move.unit != "rows" or move.passed_over is None for move in self.moves):
             return None
         return sum(move.passed_over or 0 for move in self.moves)
@@ -396,7 +396,7 @@ def moves_in(events: Collection[Event | None]) -> list[Skipped | Repositioned]:
 
 
 def describe_repeats(stream_id: str, repeats: Sequence[Repeat]) -> str:
-    """One sentence on batches that ran again, or will; "" for none."""
+    """One sentence on batches that ran again or will; "" for no batches."""
     if not repeats:
         return ""
     doubled = [one for one in repeats if one.may_be_doubled]
@@ -452,7 +452,7 @@ class NotRunning(View):
         from_at: the end of the last query of ``after``; where unknown, its terminal event or its last sign of life.
         until_at: the first query of ``before``, or its flush; None while the period lasts.
         at_most: ``after`` has no terminal event, so it may have run longer.
-        between_runs: ``after`` ended by itself, as the triggers of all its queries say: nothing was to run.
+        between_runs: ``after`` ended by itself, by the triggers of all its queries: nothing was due to run.
     """
 
     form: ClassVar[str] = "* seconds"
@@ -546,7 +546,7 @@ def _last_at(said: Sequence[Event], beats: Mapping[tuple[str, int], datetime]) -
 
 
 def last_sign(said: Sequence[Event], beats: Mapping[tuple[str, int], datetime]) -> datetime:
-    """The last sign of life of an attempt without a last word, by its events, oldest first, and ``last_beats``.
+    """The last sign of life of an attempt without a terminal event, by its events, oldest first, and ``last_beats``.
 
     A deploy may write ``Ignored`` for a dead attempt long after its end.
     """

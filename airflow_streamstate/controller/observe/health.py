@@ -22,7 +22,7 @@ from airflow_streamstate.protocol.terms.order import LEAST_SLOWER_FACTOR, Upgrad
 # How fast a query reads, compared with its input and with another version. Pure.
 #
 # Rates come from a window of batches (``LagTrend``): between two commits the lag grows from its least to its most,
-# however fast the query is, so a single sample says nothing.
+# however fast the query is, so a single sample shows nothing.
 
 NOISE = LEAST_SLOWER_FACTOR
 """Rates that differ by less than this factor count as equal."""
@@ -35,8 +35,8 @@ class ReadPace:
     """The pace of a query over all its sources of one unit.
 
     Attributes:
-        read_per_second, came_per_second: what the query read, and what came to its sources; None where the offsets do
-            not tell.
+        read_per_second, came_per_second: what the query read, and what arrived at its sources; None if the offsets do
+            not show it.
         least_before, least: the smallest lag in the older and in the newer half of the window.
     """
 
@@ -102,7 +102,7 @@ def decide_slower(query: QueryBeat, before: QueryBeat | None) -> Slower | None:
 def keeps_level(query: QueryBeat) -> bool:
     """Whether a query that is never without input keeps up, with a lag of at most ``LEVEL_BATCHES`` batches.
 
-    False where no source tells.
+    False if no source shows it.
     """
     told = [lag for lag in query.lags if lag.behind is not None]
     return bool(told) and all(_is_level(lag) for lag in told)
@@ -251,7 +251,7 @@ def describe_since_snapshot(batches: int | None, lags: Sequence[SourceLag]) -> s
 
 
 def seconds_to_zero(lags: Sequence[SourceLag]) -> float | None:
-    """Seconds until no source has anything left, at the recent pace; None where one of them does not tell."""
+    """Seconds until no source has anything left, at the recent pace; None if one of them does not report it."""
     told = [lag.seconds_to_zero for lag in lags]
     return max((each for each in told if each is not None), default=None) if None not in told else None
 
@@ -259,16 +259,16 @@ def seconds_to_zero(lags: Sequence[SourceLag]) -> float | None:
 Beats = Mapping[str, QueryBeat]
 """By query, its part of the last heartbeat."""
 QUIET_SECONDS = 2.0
-"""A query that found no input is healthy only once it has run for so long: one that fails does so at its start."""
+"""A query that found no input is healthy only once it has run for this long: one that fails does so at its start."""
 STILL_SHARE = 0.5
-"""A query stands still where it committed nothing for this share of the time that it has to prove itself,"""
+"""A query is stalled if it committed nothing for this share of the time that it has to prove itself,"""
 STILL_BATCHES = 3.0
 """and for at least this many times the duration of a batch, of its own or of the old version's."""
 
 
 @dataclass(frozen=True)
 class Healthy:
-    """It has proven itself; ``warnings``: sentences for people."""
+    """It has proven itself; ``warnings``: human-readable sentences."""
 
     warnings: tuple[str, ...] = ()
 
@@ -292,7 +292,7 @@ Health = Healthy | NotYet | Unhealthy
 
 @dataclass(frozen=True)
 class _Doubt:
-    """A clause against a query; when time is over, a fatal one gives the version up, another is a warning."""
+    """A clause against a query; when the time is up, a fatal one abandons the version, any other is a warning."""
 
     text: str
     is_fatal: bool
@@ -309,14 +309,14 @@ def decide_health(
 
     Args:
         seen: the deployment.
-        handover: the snapshot that it started from; None for none.
+        handover: the snapshot that it started from, or None.
         wanted: when it counts as healthy.
         old_beats: the queries of the version before; None where unknown.
         waited_seconds: since its launch.
     """
     state = seen.state
     if state == "drained" and seen.has_come_to_its_end:
-        return Healthy()  # its sources say that nothing follows, and every query is flushed
+        return Healthy()  # its sources report that nothing follows, and every query is flushed
     if state == "finished":
         return _health_of_finished(seen, handover)
     if state in ("failed", "fenced", "stopped", "drained", "degraded"):
@@ -401,7 +401,7 @@ def _doubts(
 
 
 def _doubt_of_run(seen: Observation, name: str, committed: int, wanted: UpgradeTerms) -> _Doubt:
-    """What speaks against a query whose trigger ends its run by itself, while that run goes on."""
+    """What speaks against a query whose trigger ends its run by itself, while that run continues."""
     query = beats_of(seen)[name]
     count = max(committed, 0)
     text = f"query {name} has committed {count} {'batch' if count == 1 else 'batches'}, and its run has not ended yet"
@@ -431,7 +431,7 @@ def _least_batch_seconds(
     """A lower bound for the duration of a batch where no two commits were seen; None where unknown.
 
     The running batch has lasted since the last commit. The first batch counts only where it took as long as a query may
-    stand still: it opens the state, and reads what came while no version ran.
+    be stalled: it opens the state, and reads what came while no version ran.
     """
     beat = seen.heartbeat
     if beat is None or query.committed_at is None:
@@ -507,7 +507,7 @@ def _has_no_more_left(query: QueryBeat, before: QueryBeat | None) -> bool:
 
 
 def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None, wanted: UpgradeTerms) -> float:
-    """For how many seconds nothing was committed although input may wait; 0 where that is not long enough."""
+    """For how many seconds nothing was committed although input may wait; 0 if that is not long enough."""
     beat, lags = seen.heartbeat, query.lags
     has_nothing_left = query.is_idle or (bool(lags) and all(lag.behind == 0 for lag in lags))
     if beat is None or query.committed_at is None or has_nothing_left:
@@ -519,7 +519,7 @@ def _stands_still(seen: Observation, query: QueryBeat, before: QueryBeat | None,
 
 
 def _not_begun(seen: Observation, handover: SnapshotManifest | None) -> str:
-    """Which query has not begun; "" where each has."""
+    """Which query has not started; "" where each has."""
     started, beat = _started(seen), seen.heartbeat
     known = set() if handover is None else set(handover.queries)
     if not started or beat is None or beat.attempt != seen.attempt:

@@ -1,8 +1,8 @@
-"""The lineage of a stream: whether every deployment began exactly where its predecessor ended (Laws 9 and 14).
+"""The lineage of a stream: whether every deployment started exactly where its predecessor ended (Laws 9 and 14).
 
 The evidence is Spark's own logs: a query's end is read in those of the deployment that ran it last, its beginning in
 its own. Where Spark has removed the old entries of a log, the manifest and events of that time count, and the report
-says so (``evidence``).
+states it (``evidence``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def backward_breaks(
 ) -> list[Break]:
     """The steps of a log at which the end offset of a source went back, as far as Spark has kept the log.
 
-    A source that was connected or created anew may report a lower offset; then input was read again or passed over.
+    A source that was reconnected or recreated may report a lower offset; then input was read again or passed over.
 
     Args:
         identities: of the sources, in the order of the offsets; shorter where unknown.
@@ -78,7 +78,7 @@ def backward_breaks(
     entries = [(number, checkpoint.read_offset(number)) for number in checkpoint.offset_ids()]
     for (before_id, before), (number, entry) in pairwise(entries):
         if before is None or entry is None:
-            continue  # removed by Spark meanwhile
+            continue  # removed by Spark in the meantime
         for place, first, second in _pairs(before, entry):
             identity = identities[place] if place < len(identities) else SourceIdentity("", "")
             part = _went_back(first, second, known.get(identity.adapter))
@@ -107,7 +107,7 @@ def _pairs(before: OffsetEntry, entry: OffsetEntry) -> list[tuple[int, str, str]
 
 
 def _went_back(first: str, second: str, connector: SourceConnector | None) -> str | None:
-    """The part of the second offset that is behind the first, in words, "" for all of it; None for none."""
+    """The part of the second offset that is behind the first, as text; "" for all of it, None for no part."""
     if first in (second, NO_OFFSET):
         return None
     if second == NO_OFFSET:
@@ -118,13 +118,13 @@ def _went_back(first: str, second: str, connector: SourceConnector | None) -> st
         with suppress(Exception):
             order = connector.compare(second, first)
     if order in ("same", "ahead"):
-        return None  # what a number means is known only to the connector: one may begin anew with each file
+        return None  # what a number means is known only to the connector: one may restart with each file
     lowered = _lowered(first, second, is_known=connector is not None)
     return "" if lowered is None and order == "behind" else lowered
 
 
 def _lowered(first: str, second: str, *, is_known: bool) -> str | None:
-    """The first number that is lower in the second offset, in words; None for none.
+    """The first number that is lower in the second offset, as text, or None.
 
     ``is_known``: a connector knows the fields of the source, and compares them better.
     """
@@ -142,7 +142,7 @@ def _lowered(first: str, second: str, *, is_known: bool) -> str | None:
 def _is_field(path: Path) -> bool:
     """Whether this is a named number at the top of the offset, such as a version or an index.
 
-    An index restarts whenever its version rises; numbers in lists, partitions and nested objects stand alone.
+    An index restarts whenever its version rises; numbers in lists, partitions and nested objects do not depend on one.
     """
     return len(path) == 1 and not str(path[0]).isdigit()
 
@@ -232,10 +232,10 @@ def end_in_snapshot(holder: Checkpoint | None, known: QuerySnapshot) -> Edge:
 def start_of(
     checkpoint: Checkpoint | None, first: QueryStarted, known: QuerySnapshot | None, end: Edge | None
 ) -> Edge | None:
-    """Where a query began: by its own log as far as that reaches back, else by the records; None where unknown."""
+    """Where a query started: by its own log as far as that reaches back, else by the records; None where unknown."""
     batch_id = None if known is None else known.position.batch_id
     if first.how != "continued":
-        batch_id = first.batch_id  # of the first start that an event tells
+        batch_id = first.batch_id  # of the first start that an event reports
     elif known is None:
         return None
     entry = None if checkpoint is None or batch_id is None else checkpoint.read_offset(batch_id)
@@ -258,8 +258,8 @@ class QueryCustody:
     """One query in one deployment.
 
     Attributes:
-        began_behind: the last batch that was committed before it began; None for none.
-        ended_with: the last batch that it committed; None for none.
+        began_behind: the last batch that was committed before it started, or None.
+        ended_with: the last batch that it committed, or None.
         evidence: ``logs`` where its beginning and its predecessor's end are both read in Spark's logs.
     """
 
@@ -273,7 +273,7 @@ class DeploymentCustody:
     """One deployment in the chain, with the queries that were started in it.
 
     Attributes:
-        rewritten: how the state of its snapshot was written anew, in words; "" for as it was.
+        rewritten: how the state of its snapshot was rewritten, as text; "" if it was not.
     """
 
     deployment_id: str
@@ -285,7 +285,7 @@ class DeploymentCustody:
 
 
 def rewritten_words(rewrite: StateRewrite | None) -> str:
-    """How state was written anew, in words; "" for not at all."""
+    """How state was rewritten, as text; "" for not at all."""
     if rewrite is None:
         return ""
     migration = rewrite.migration
@@ -322,7 +322,7 @@ class Lineage(View):
         downtimes: per query and handover, oldest first.
         unread: what could not be read, one sentence each: nothing is proved of it.
         sent_once: sources of each deployment that cannot be read again.
-        settled: the result for the first deployments, from before a prune removed their evidence; None for none.
+        settled: the result for the first deployments, from before a prune removed their evidence, or None.
     """
 
     form: ClassVar[str] = (
@@ -443,7 +443,7 @@ class _LogReader:
         return self._settled is not None and order_of(deployment_id) <= order_of(self._settled.through)
 
     def _spec(self, deployment_id: str) -> DeploymentSpec | None:
-        """The record; None for a folder without one, whose deployment never began."""
+        """The record; None for a folder without one, whose deployment never started."""
         if deployment_id not in self._specs:
             self._specs[deployment_id] = None
             try:
@@ -518,7 +518,7 @@ class _LogReader:
         holder = None if holder_id is None else self._checkpoint(holder_id, name)
         end = end_of(holder, known)
         if known is not None and (spec.start.undoes is not None or self._undone_event(spec.deployment_id, name)):
-            # It begins at its snapshot; later batches are out of the sink, or should be (Law 14).
+            # It starts at its snapshot; later batches are out of the sink, or should be (Law 14).
             self._breaks += self._undone(
                 spec.deployment_id, name, holder_id, None if end is None else end.batch_id, known
             )
@@ -534,7 +534,7 @@ class _LogReader:
         if first.how == "seeded" and end.batch_id is None:
             end = replace(end, batch_id=start.batch_id)  # a seed always has an entry to start from
         compared = compare_edges(
-            replace(end, lines=()) if is_moved else end,  # the event tells both offsets
+            replace(end, lines=()) if is_moved else end,  # the event reports both offsets
             start,
             spec.deployment_id,
             name,

@@ -30,8 +30,8 @@ class FileLog:
         UntrustedRecordError: it is not surely a log of this user's launch.
 
     Args:
-        path: None where there is none.
-        tail_bytes: how far before the end the first read begins; a line that this cuts in two is left out.
+        path: None if there is no log.
+        tail_bytes: how far before the end the first read starts; a line that this cuts in two is left out.
         top: the folder for launches, as of ``open_own``.
     """
 
@@ -40,7 +40,7 @@ class FileLog:
         self._top = top
         self._offset, self._is_within_line = 0, False
         size, _ = self._read(0)
-        # One byte earlier, to see whether a line begins there: half a line may begin with half a secret.
+        # One byte earlier, to see whether a line starts there: half a line may start with half a secret.
         self._skip_to(size - tail_bytes - 1)
 
     def read(self) -> bytes:
@@ -60,7 +60,7 @@ class FileLog:
             self._offset, self._is_within_line = offset, True
 
     def _read(self, count: int) -> tuple[int, bytes]:
-        """The size of the log, and so many bytes of it from where this reader is."""
+        """The size of the log, and ``count`` bytes of it from where this reader is."""
         if self._path is None:
             return 0, b""
         try:
@@ -73,10 +73,10 @@ class FileLog:
 
 
 class TailedLog:
-    """A log elsewhere, of which a launcher tells the last bytes.
+    """A log elsewhere, of which a launcher reports the last bytes.
 
     Args:
-        tail: the last bytes of the log, at most so many.
+        tail: gives the last bytes of the log, at most the given number.
         tail_bytes: as of ``FileLog``.
     """
 
@@ -102,7 +102,7 @@ class LogReader:
     """One driver's log.
 
     Args:
-        secrets: what must not be shown, asked for once there is something to show; raises where that is unknown.
+        secrets: what must not be shown, asked for once there is something to show; raises if that is unknown.
         has_ended: whether the driver writes no more.
     """
 
@@ -117,7 +117,7 @@ class LogReader:
         return self._has_ended()
 
     def read_all(self) -> str:
-        """Everything from where this reader stands, an unfinished line too."""
+        """Everything from where this reader is, an unfinished line too."""
         body, self._rest = self._rest + self._log.read(), b""
         return self._hidden(body)
 

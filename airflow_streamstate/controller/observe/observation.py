@@ -53,9 +53,9 @@ State = Literal[
     "silent", "fenced",
 ]  # fmt: skip
 ALIVE: frozenset[State] = frozenset({"launching", "running", "degraded", "draining", "stopping"})
-"""The driver lives, and what it last said holds."""
+"""The driver lives, and what it last reported holds."""
 NOT_ENDED: frozenset[State] = ALIVE | {"silent"}
-"""The driver lives, or its launcher says so: what it last said may be old."""
+"""The driver lives, or its launcher reports that it does: what it last reported may be old."""
 ENDED: frozenset[State] = frozenset({"drained", "stopped", "finished", "failed", "fenced"})
 
 
@@ -66,12 +66,12 @@ class Observation:
 
     Attributes:
         register_version: what a compare-and-swap of the register must name.
-        attempt: the current attempt of the current deployment; of another deployment, the last known one.
+        attempt: the current attempt of the current deployment; of any other deployment, the last known one.
         events: every event of the deployment, in order.
         handle, launch_status: the launch of the attempt; None where none is known.
-        claim: the driver that is the attempt; None while there is none.
+        claim: the driver that is the attempt; None before one claims it.
         heartbeat: the last one of any attempt.
-        heartbeat_age_seconds: of that one, where it is of this attempt (``Observer``); None for none.
+        heartbeat_age_seconds: of that one, where it is of this attempt (``Observer``), or None.
     """
 
     register: StreamRegister
@@ -121,7 +121,7 @@ class Observation:
         return next((entry for entry in reversed(self.events) if entry.event is not None), None)
 
     def of_kind(self, kind: type[AnyEvent], *, any_attempt: bool = False) -> Iterator[AnyEvent]:
-        """The events of a kind, newest first; of this attempt only unless said otherwise."""
+        """The events of a kind, newest first; of this attempt only, unless ``any_attempt``."""
         for event in self._newest_first:
             if isinstance(event, kind) and (any_attempt or event.attempt == self.attempt):
                 yield event
@@ -140,16 +140,16 @@ class Observation:
         return fold(slots, (entry.event for entry in self.events))
 
     def command_status(self, command_id: str) -> CommandStatus:
-        """The status of one command, as far as events tell."""
+        """The status of one command, as far as events show it."""
         return self.commands.get(command_id, NEVER_SEEN)
 
     def number_of(self, event: Event | None) -> int:
-        """The number of an event of this observation; 0 for none."""
+        """The number of an event of this observation; 0 for any other."""
         return next((entry.number for entry in self.events if event is not None and entry.event is event), 0)
 
     @property
     def terminal(self) -> Event | None:
-        """The event that ended this attempt; None while there is none."""
+        """The event that ended this attempt; None before its end."""
         return next((event for event in self.of_kind(Event) if isinstance(event, TERMINAL_EVENTS)), None)
 
     @property
@@ -174,12 +174,12 @@ class Observation:
     @property
     def has_come_to_its_end(self) -> bool:
         """Whether the stream has read all there was, and ended by itself: by the triggers of its queries, or since its
-        sources say that nothing follows."""
+        sources report that nothing follows."""
         return self.state == "finished" or self.has_drained_itself
 
     @property
     def has_drained_itself(self) -> bool:
-        """Whether it is drained because its sources say that nothing follows."""
+        """Whether it is drained because its sources report that nothing follows."""
         return self.drained is not None and bool(self.drained.reason)
 
     @property
@@ -209,11 +209,11 @@ class Observation:
 
     @property
     def was_ended_by_machine(self) -> bool:
-        """Whether this attempt stopped because its machine asked its driver to end: the stream is to go on."""
+        """Whether this attempt stopped because its machine asked its driver to end: the stream must continue."""
         order = self.accepted(StopRequest.kind)
         if not isinstance(self.terminal, Stopped) or order is None:
             return False
-        # A stop that a person has ordered meanwhile was ignored, since the driver was stopping already.
+        # A stop that a person has ordered in the meantime was ignored, since the driver was stopping already.
         ignored = [event.command for event in self.of_kind(Ignored) if event.command.get("kind") == StopRequest.kind]
         by = {command.get("requested_by") for command in (order.command, *ignored)}
         return by == {BY_THE_DRIVER}
@@ -227,7 +227,7 @@ class Observation:
 
     @property
     def is_draining(self) -> bool:
-        """Whether this attempt has begun to drain, and does not run on after all."""
+        """Whether this attempt has started to drain, and does not run on after all."""
         called_off = {event.command_id for event in self.of_kind(DrainFailed) if event.then == "runs_on"}
         obeyed = {event.command_id for event in self.of_kind(Draining)} | {
             event.command_id for event in self.of_kind(Accepted) if event.command.get("kind") == DrainNotification.kind
@@ -238,7 +238,7 @@ class Observation:
 
     @property
     def has_old_heartbeat(self) -> bool:
-        """Whether the last heartbeat of this attempt is so old that nothing it says holds now."""
+        """Whether the last heartbeat of this attempt is so old that nothing it reports holds now."""
         age_seconds = self.heartbeat_age_seconds
         return age_seconds is not None and age_seconds > self.spec.version.settings.lost_after_seconds
 
@@ -262,7 +262,7 @@ def with_believed_end(seen: Observation, watched_seconds: float) -> Observation:
 
     A cluster may report an end while processes of the driver still work (``LaunchStatus.reported_end``). A driver whose
     processes work writes heartbeats. Where another driver has the claim of the attempt, the end of this one by
-    FENCED_STATUS says nothing of that one.
+    FENCED_STATUS is no evidence about that one.
 
     Args:
         watched_seconds: for how long this process has seen no new sign of life, by its own clock. The age of the last
@@ -288,7 +288,7 @@ def with_believed_end(seen: Observation, watched_seconds: float) -> Observation:
 def pending_drain(
     observation: Observation, slots: Iterable[CommandSlot], *, is_from_outside: bool = False
 ) -> DrainNotification | None:
-    """The drain that holds for this deployment; None for none.
+    """The drain that holds for this deployment, or None.
 
     Args:
         slots: its recorded commands.
@@ -306,7 +306,7 @@ def pending_drain(
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: the state, and its condition in words and as a function."""
+    """One row of the table: the state, and its condition as text and as a function."""
 
     state: State
     when: str
@@ -521,13 +521,13 @@ def repeated_runs(seen: Observation) -> frozenset[str]:
     return frozenset(name for name in bounded_queries(seen) if starts[name] > 1)
 
 
-# How far a drain of a deployment has come with each query, by its events alone.
+# How far a drain of a deployment has progressed in each query, by its events alone.
 
 DrainPhase = Literal["accepted", "flushing", "drained", "failed"]
 
 
 def drain_phases(seen: Observation) -> dict[str, DrainPhase]:
-    """Where the last drain of the deployment stands, per query; queries that it does not concern are left out.
+    """How far the last drain of the deployment has got, per query; queries that it does not concern are left out.
 
     ``accepted``: the query reads nothing new, or ends its batch · ``flushing``: its flush batch was announced ·
     ``drained``: that batch is committed · ``failed``: the drain failed at this query. A drain that was rejected or
@@ -543,7 +543,7 @@ def drain_phases(seen: Observation) -> dict[str, DrainPhase]:
     ends = [entry.event for entry in seen.events if isinstance(entry.event, Drained | Stopped | Finished)]
     for end in ends:
         for name, position in end.queries.items():
-            # Where the deployment ended says which flushes are committed (Law 13).
+            # Where the deployment ended shows which flushes are committed (Law 13).
             if name in flushes and position.batch_id == flushes[name]:
                 phases[name] = "drained"
             elif isinstance(end, Drained):
@@ -552,7 +552,7 @@ def drain_phases(seen: Observation) -> dict[str, DrainPhase]:
 
 
 def _last_drain(seen: Observation) -> str:
-    """The drain command that was begun last; "" for none."""
+    """The drain command that was started last, or ""."""
     for event in seen.of_kind(Event, any_attempt=True):
         if isinstance(event, Draining) or (
             isinstance(event, Accepted) and event.command.get("kind") == DrainNotification.kind
@@ -562,7 +562,7 @@ def _last_drain(seen: Observation) -> str:
 
 
 def _means_nothing(status: CommandStatus, seen: Observation) -> bool:
-    """Whether the queries run on as if no drain had been asked for, or it failed in an attempt that is over."""
+    """Whether the queries run on as if no drain had been asked for, or it failed in an attempt that has ended."""
     end = status.end
     if isinstance(end, Rejected):
         return True
@@ -612,7 +612,7 @@ def silent_error(seen: Observation, verb: AskedVerb) -> ConflictError:
     )
 
 
-# What watchers do about a stream's failures, in words for ``status``, ``list`` and ``home doctor``. Pure.
+# What watchers do about a stream's failures, as text for ``status``, ``list`` and ``home doctor``. Pure.
 
 
 def gave_up_of(seen: Observation) -> str:
@@ -650,7 +650,7 @@ def refuse_old_end(
 ) -> None:
     """Refuse the end of a deployment that is too old to start from; raises IncompatibleUpgradeError.
 
-    ``kept``: the snapshot at that end. Where there is none, or a controller took it (perhaps long after), the last
+    ``kept``: the snapshot at that end. Where it does not exist, or a controller took it (perhaps long after), the last
     heartbeat counts.
     """
     taken_at = kept.taken_at if kept is not None and kept.taken_by == "agent" else seen.silent_since_at

@@ -47,10 +47,10 @@ class _Beat:
     """What this process has seen of the last heartbeat of an attempt, in its own monotonic seconds.
 
     Attributes:
-        at: the heartbeat's own time, which tells it from others.
+        at: the heartbeat's own time, which distinguishes it from others.
         first_seen: when this process saw it first.
-        not_before: the last look at which another one was there: it was written after that. None for no such look.
-        last_seen: the last look.
+        not_before: the last poll at which another one was there: it was written after that. None for no such poll.
+        last_seen: the last poll.
     """
 
     at: datetime
@@ -62,7 +62,7 @@ class _Beat:
 class Observer:
     """Reads deployments. Specs, claims, launches and events never change once written, so each is read once.
 
-    A stream may be deleted and created anew under its name, with deployments of the same ids. So a spec is read again
+    A stream may be deleted and created again under its name, with deployments of the same ids. So a spec is read again
     where the register has changed; where it is another spec, the cache of that deployment is dropped.
     """
 
@@ -84,7 +84,7 @@ class Observer:
         """Look at a deployment, by default the current one; ``to_be_shown`` as in ``look``.
 
         Raises:
-            StreamNotFoundError, DeploymentNotFoundError: there is none.
+            StreamNotFoundError, DeploymentNotFoundError: it does not exist.
             UnavailableError: as ``look``.
         """
         control = self._home.control(stream_id)
@@ -95,14 +95,14 @@ class Observer:
     def look(
         self, control: StreamControl, stored: Stored[StreamRegister], deployment_id: str, *, to_be_shown: bool = False
     ) -> Observation:
-        """Look at a deployment beside a register that was just read.
+        """Look at a deployment, given a register that was just read.
 
         Args:
             to_be_shown: nothing is done by what is seen, so a launch that is not recorded and that the launcher cannot
                 find now is unknown, no error.
 
         Raises:
-            DeploymentNotFoundError: there is none.
+            DeploymentNotFoundError: it does not exist.
             MalformedMessageError: the register names it, and its record is gone.
             UnavailableError: the home does not answer; or the launcher does not, of a launch that is not recorded.
         """
@@ -156,8 +156,9 @@ class Observer:
         return with_believed_end(seen, self._silent_seconds(seen))
 
     def look_again(self, seen: Observation) -> Observation | None:
-        """What was seen before, with what changes without a word in the feed of the home: the launcher's answer and the
-        heartbeat, of a driver that may work. None where that is not enough.
+        """What was seen before, updated with what changes without an entry in the feed; None if that is not enough.
+
+        That is the launcher's answer and the heartbeat, of a driver that may work.
 
         Costs one read of the home, none for a deployment that has ended. Raises UnavailableError.
         """
@@ -178,7 +179,7 @@ class Observer:
         return again if again.state == seen.state else None
 
     def _age_seconds(self, seen: Observation, stored: Stored[Heartbeat] | None) -> float | None:
-        """How long ago the last heartbeat of this attempt was written; None for none.
+        """How long ago the last heartbeat of this attempt was written, or None.
 
         By the clock of the store and that of this process: the driver's clock may be wrong by any amount. What this
         process has seen itself bounds it: for how long the heartbeat is there already, and when it was not there yet.
@@ -244,7 +245,7 @@ class Observer:
         """Every event of the deployment.
 
         Raises:
-            StillReadingError: they are more than a look of many reads; what was read is kept for the next one.
+            StillReadingError: they are more than one poll of many reads; what was read is kept for the next one.
         """
         key = (control.stream_id, deployment_id)
         with self._guard:
@@ -269,7 +270,7 @@ class Observer:
         return found
 
     def claim(self, control: StreamControl, deployment_id: str, attempt: int) -> Claim | None:
-        """The claim of the driver that is the attempt; None for none yet."""
+        """The claim of the driver that is the attempt; None before one claims it."""
         key = (control.stream_id, launch_key_for(deployment_id, attempt))
         with self._guard:
             known = self._claims.get(key)

@@ -144,7 +144,7 @@ def _from_event(seen: Observation, event: Event, number: int, state: State, kind
 def _drain_failed(
     seen: Observation, event: DrainFailed, number: int, state: State, kind: str = DrainNotification.kind
 ) -> Outcome | None:
-    """None until it is known where the deployment stands after the failed drain."""
+    """None until the state of the deployment after the failed drain is known."""
     end = decide_end(seen)
     if end is None and event.then != "runs_on" and event.cause != "cancelled":
         return None
@@ -181,13 +181,13 @@ def _end(seen: Observation, outcome: OutcomeKind, state: State, *facts: Any, **m
     return Outcome(seen.stream_id, seen.deployment_id, outcome, state, *facts, **more)
 
 
-# The last committed batch of queries whose driver left no last word about them, by their own checkpoints.
+# The last committed batch of queries whose driver left no final event about them, by their own checkpoints.
 
 
 def with_commits(home: Home, seen: Observation, queries: Mapping[str, QueryStatus]) -> dict[str, QueryStatus]:
-    """The queries with what their logs say, unless the driver lives or has told where it ended.
+    """The queries with what their logs show, unless the driver lives or has reported where it ended.
 
-    A heartbeat may be older than the last commits. A log that cannot be read leaves what the heartbeat said.
+    A heartbeat may be older than the last commits. A log that cannot be read leaves what the heartbeat reported.
     """
     found = dict(queries)
     end = seen.drained or seen.terminal

@@ -88,7 +88,7 @@ class PendingOrder(View):
 
     Attributes:
         number: of its object; 0 where it has none.
-        phase: ``ordered``: recorded; ``accepted``: a driver has begun to obey it.
+        phase: ``ordered``: recorded; ``accepted``: a driver has started to obey it.
         why: what it waits for, in one lower-case sentence.
     """
 
@@ -134,7 +134,7 @@ def pending_orders(seen: Observation, slots: Iterable[CommandSlot], state: State
 
 
 def _ends_with(command: Command, seen: Observation) -> bool:
-    """Whether an order that was begun is over because its attempt, or its deployment, is."""
+    """Whether an order that was started has ended because its attempt, or its deployment, has."""
     if not seen.is_current or seen.drained is not None:
         return True
     if not isinstance(command, StopRequest | SnapshotRequest):

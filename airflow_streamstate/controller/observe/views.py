@@ -23,7 +23,7 @@ from airflow_streamstate.protocol.records import StartPlan
 
 @dataclass(frozen=True)
 class DeploymentView(View):
-    """A deployment behind the verb that acted on it; ``notes``: sentences on how it starts, for people."""
+    """A deployment after the verb that acted on it; ``notes``: human-readable sentences on how it starts."""
 
     stream_id: str
     deployment_id: str
@@ -55,7 +55,7 @@ class CommandView(View):
     Attributes:
         number, key: of its object; None where it was answered without being written.
         state: of the deployment, when the order was recorded.
-        outcome: what answers it, where that is known already.
+        outcome: what answers it, if that is known already.
         request_id: of a snapshot; "" for other orders.
     """
 
@@ -138,18 +138,18 @@ class Outcome(View):
 
 @dataclass(frozen=True)
 class QueryStatus(View):
-    """Where a running query stands, or where a checkpoint was left.
+    """How far a running query is, or where a checkpoint was left.
 
     Attributes:
-        batch_id: last committed batch, as the heartbeat or the end reported it; None for none.
+        batch_id: last committed batch, as the heartbeat or the end reported it, or None.
         committed_at: when that was seen; None where it was not seen.
         state_rows: None before the first progress.
         skipped_batches: batches of the current attempt that moved offsets and read nothing (``BatchesSkipped``).
-        rows_behind: rows that its sources have and it has not read; None where that is unknown.
-        drain_phase: how far the last drain has come with it; None where no drain concerns it.
+        rows_behind: rows that its sources have and it has not read; None if that is unknown.
+        drain_phase: how far the last drain has progressed in it; None where no drain concerns it.
         lags, lags_at: the lag of each source in its own unit, and when the sources were asked; None for not yet.
-        behind_age_seconds: how long ago that was; None where the query does not run: an old lag says nothing of now.
-        is_active: it runs; False also where that is not known, of a driver that is silent or lost.
+        behind_age_seconds: how long ago that was; None where the query does not run: an old lag no longer counts.
+        is_active: it runs; False also if that is not known, of a driver that is silent or lost.
         caught_up, caught_up_why: None and "" where the query does not run, or is not known to.
         batches_since_snapshot: committed batches that are not in the newest snapshot.
         batch_seconds: from one commit to the next, over the last batches; None before there were two.
@@ -178,51 +178,51 @@ class QueryStatus(View):
 
     @property
     def behind(self) -> str | None:
-        """How far it is behind its sources, and for how long, as text; None where that is unknown."""
+        """How far it is behind its sources, and for how long, as text; None if that is unknown."""
         return None if self.behind_age_seconds is None else describe_behind(self.lags) or None
 
     @property
     def seconds_to_zero(self) -> float | None:
-        """Seconds until nothing is behind; None where that is unknown."""
+        """Seconds until nothing is behind; None if that is unknown."""
         return None if self.behind_age_seconds is None else seconds_to_zero(self.lags)
 
     @property
     def since_snapshot(self) -> str | None:
-        """What a return to the newest snapshot reads again, as text; None where that is unknown."""
+        """What a return to the newest snapshot reads again, as text; None if that is unknown."""
         return describe_since_snapshot(self.batches_since_snapshot, self.lags) or None
 
 
 @dataclass(frozen=True)
 class StreamStatus(View):
-    """Where a stream stands.
+    """The current state of a stream.
 
     Attributes:
         state: ``Observation.state``; in a list, ``unreadable`` for a stream whose control objects cannot be read.
         why: one lower-case sentence on that state.
         is_current: whether this deployment is the stream's current one.
         heartbeat_age_seconds: of the current attempt, by the store's clock; None for no heartbeat.
-        snapshot_age_seconds: of the newest snapshot of this deployment, or of what it started from; None for none.
-        last_event, last_event_number: None and 0 where there is none.
+        snapshot_age_seconds: of the newest snapshot of this deployment, or of what it started from, or None.
+        last_event, last_event_number: None and 0 before the first one.
         error: of a failed, degraded or unreadable one, the cause first; "" otherwise.
         traceback: of a failed one, the script's own; of a degraded one, Spark's for the query.
         next_step: of a failed, degraded or silent one, what can be done about it; "" otherwise.
-        intent: the controller that is about to deploy; "" for none.
+        intent: the controller that is about to deploy, or "".
         attempt_reason: why the attempt was asked for, by deploy, resume, drain or skip; "" for no reason given.
-        end_reason: what the stop or drain that ended it gave as its reason; "" for none.
+        end_reason: what the stop or drain that ended it gave as its reason, or "".
         restarts: the restart policy, and what watchers have done by it; "" where it is ``nothing``.
         owner, labels: whose the stream is, as people recorded it; "" and none in a list for ``unreadable``.
         retention: which snapshots stay when it is pruned; None where nothing is recorded.
-        upgrade: the upgrade that holds the stream, its progress and its owner; "" for none.
+        upgrade: the upgrade that holds the stream, its progress and its owner, or "".
         upgrade_hold: what it does: ``untouched``: nothing of the stream yet; ``waiting``: for a person's answer;
             ``moving``: no driver may run; ``abandoned``: nobody drives it any more; ``gone``: the same, and it holds
-            nothing up; ``unreadable``; "" for none.
+            nothing up; ``unreadable``, or "".
         moves: skipped batches and repositioned queries of this deployment: named gaps, and input that was read again.
         orders: orders to this deployment that have not ended.
         unreadable: by key, what is wrong with each event or order that cannot be read.
         repeats: batches of this deployment that ran again after a kill.
         changed_files: a sentence on each file that the running script read and that has other content now.
         remarks: per query, what a person should know of its last start, and of how its sources are read.
-        driver: where it runs, by launcher, and why its cluster does not tell whether it does; "" for this machine.
+        driver: where it runs, by launcher, and why its cluster does not report whether it runs; "" for this machine.
         links: pages about the driver, by what they show; "" for one whose address ``Controller.opened_page`` makes.
         proofs: after a wait for healthy: by query, the batch that it committed, or why none was due.
     """
@@ -291,7 +291,7 @@ class StreamStatus(View):
 
     @property
     def repeats_text(self) -> str:
-        """One sentence on the batches that ran again; "" for none."""
+        """One sentence on the batches that ran again, or ""."""
         return describe_repeats(self.stream_id, self.repeats)
 
     @property

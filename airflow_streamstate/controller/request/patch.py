@@ -47,11 +47,11 @@ from airflow_streamstate.protocol.terms.version import (
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.open import open_store
 
-# Requests to write state anew, checked as far as that needs no Spark.
+# Requests to rewrite state, checked as far as that needs no Spark.
 
 
 def conf_of(rewrite: StateRewrite | None) -> dict[str, str]:
-    """The settings of a session whose state is written anew so: it keeps to them when it is seeded later, too."""
+    """The settings of a session whose state is rewritten like this: it keeps to them when it is seeded later, too."""
     if rewrite is None:
         return {}
     conf = pins_of(rewrite)

@@ -54,7 +54,7 @@ class Change(Protocol):
         """The version that would run, its files pinned; raises InvalidRequestError where one cannot be."""
 
     def notes(self, before: Version | None) -> tuple[str, ...]:
-        """For people, on the paths that the new version names (``script_paths``); ``before``: None for a first one."""
+        """Notes on the paths that the new version names (``script_paths``); ``before``: None for a first version."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The script of a version and the files beside it: read, pinned (Law 15) and checked, without running it."""
+"""The script of a version and the files next to it: read, pinned (Law 15) and checked, without running it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CodeFile:
         return b"".join(self._pieces())
 
     def pin(self, home: Store, stream_id: str) -> Artifact:
-        """Keep it in the home by its digest (Law 15); raises as ``read``, and where it was changed meanwhile."""
+        """Keep it in the home by its digest (Law 15); raises as ``read``, and where it was changed in the meantime."""
         with self._readable():
             size_bytes = self.path.stat().st_size
             is_large = size_bytes > PIECE_BYTES and self.path.is_file()
@@ -132,7 +132,7 @@ def script_file(path: Path) -> CodeFile:
                 next_step="Give the path of the script itself; --files takes data.",
             )
     except OSError:
-        pass  # said by the read
+        pass  # reported by the read
     body = script.read()
     if _is_notebook(path, body):
         raise InvalidRequestError(
@@ -229,7 +229,7 @@ def refuse_twice(what: str, names: list[str]) -> None:
 
 
 def python_env_file(launcher: LauncherChoice | None) -> CodeFile | None:
-    """The archive of a Python environment that an option of a launcher names by a local path; None for none."""
+    """The archive of a Python environment that an option of a launcher names by a local path, or None."""
     path = None if launcher is None else launcher.options.get(PYTHON_ENV)
     if not isinstance(path, str) or not path or _SCHEME.match(path):
         return None
@@ -258,7 +258,7 @@ def _names_in_archive(path: Path) -> list[str]:
 
 
 def _refuse_unimportable(wheel: Path, names: list[str]) -> None:
-    """Refuse a wheel that only an installation makes importable: its modules lie in its ``.data`` folder."""
+    """Refuse a wheel that only an installation makes importable: its modules are in its ``.data`` folder."""
     moved = sorted(name for name in names if re.match(r"[^/]+\.data/(purelib|platlib)/", name))
     if moved:
         raise InvalidRequestError(
@@ -318,7 +318,7 @@ def _refuse_compiled(path: Path, names: Iterable[str]) -> None:
         )
 
 
-# The modules beside a script: what it imports from its own folder, found without running it.
+# The modules next to a script: what it imports from its own folder, found without running it.
 #
 # Python puts the script's folder first on its path; so a name that is a module there is that module. Imports are read
 # from the syntax tree, with those of the modules that are found. What code decides to import while it runs is found
@@ -423,7 +423,7 @@ def _absolute(module: str, level: int, package: str) -> str | None:
 
 
 def _files_of(folder: Path, name: str) -> Iterator[tuple[str, str]]:
-    """The files of a dotted name below the folder, each with the package that its relative imports begin at.
+    """The files of a dotted name below the folder, each with the package that its relative imports start at.
 
     Of a package that is the whole package, since it may import its modules by any way.
     """
@@ -450,7 +450,7 @@ def _files_of(folder: Path, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _leads_up(folder: Path, package: Path) -> bool:
-    """Whether this is a link to a folder that the script's folder lies in, such as ``/``: no package of its own."""
+    """Whether this is a link to a folder that the script's folder is in, such as ``/``: no separate package."""
     return package.is_symlink() and folder.is_relative_to(package.resolve())
 
 
@@ -530,11 +530,11 @@ _MAX_NAMED = 5
 def notes_on_paths(
     script: Path, modules: Iterable[CodeFile], arguments: Iterable[str], working_folder: str, before: str
 ) -> tuple[str, ...]:
-    """Sentences for people on the paths that a new version names.
+    """Human-readable sentences on the paths that a new version names.
 
     Args:
         working_folder: that its drivers will run in; "" for an unknown one.
-        before: that of the version before; "" for none, or an unknown one.
+        before: that of the version before; "" for no such version, or an unknown folder.
     """
     trees = [tree for path in (script, *(module.path for module in modules)) if (tree := tree_of(path))]
     notes = []
@@ -604,7 +604,7 @@ def _is_relative(text: str) -> bool:
 
 
 def _is_there(folder: str | Path, text: str) -> bool:
-    """Whether a path below this folder exists; not for the folder itself, or what lies above it."""
+    """Whether a path below this folder exists; not for the folder itself, or what is above it."""
     parts = PurePosixPath(text).parts
     if not parts or ".." in parts or len(text) >= _MAX_CHARACTERS:
         return False
@@ -627,9 +627,9 @@ _WITHOUT_BARRIER = ("continuous", "realTime")
 
 
 def refuse_triggers(script: Path, modules: Iterable[CodeFile]) -> None:
-    """Refuse a script that asks for such a trigger, itself or in a module of its own.
+    """Refuse a script that asks for such a trigger, itself or in one of its modules.
 
-    A function that nothing in these files names is taken for one of another script.
+    A function that nothing in these files names is taken for one of a different script.
 
     Raises:
         UnsupportedCheckpointError: names the file and the line.

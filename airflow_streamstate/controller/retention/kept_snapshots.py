@@ -52,7 +52,7 @@ def needs_of(
 
     Args:
         manifests: its complete snapshots, by id.
-        known_good: the deployment of its last known good version; None for none.
+        known_good: the deployment of its last known good version, or None.
 
     Raises:
         DataError: a record that decides this cannot be read; then nothing may be removed.
@@ -142,7 +142,7 @@ class _Gathering:
     def rehearsals(self) -> None:
         """The snapshots from which a rehearsal that is not over, or whose driver waits, starts."""
         for rehearsal_id in self._control.scratch_ids():
-            with suppress(DataError):  # its driver holds a lease of its own
+            with suppress(DataError):  # its driver holds its own lease
                 if self._control.verdict(rehearsal_id) is None or self._control.waiting(rehearsal_id) is not None:
                     self.start(rehearsal_id, f"rehearsal {rehearsal_id} starts from it")
 

@@ -44,7 +44,7 @@ from airflow_streamstate.store.transfer import clear_left
 
 @dataclass(frozen=True)
 class Fate:
-    """Whether a prune removes one snapshot, and each reason in words."""
+    """Whether a prune removes one snapshot, and each reason as text."""
 
     goes: bool
     why: tuple[str, ...]
@@ -108,7 +108,7 @@ class PrunedMirror(_Decided):
         removed, kept: by snapshot, why its copy goes or stays.
         freed: by removed snapshot, the bytes that no other copy there has.
         files: the number of removed files.
-        problem: why the prune there is not complete; "" for none.
+        problem: why the prune there is not complete, or "".
     """
 
     form: ClassVar[str] = "mirror=uri removed=removed_rows kept=kept_rows files problem"
@@ -210,8 +210,8 @@ class Copies:
         return removed, kept
 
     def _refuse_another(self, there: StreamControl, spec: DeploymentSpec) -> None:
-        """Refuse a mirror of another stream, by the record of the current deployment; and a mirror from which another
-        home was restored, where the stream has gone on."""
+        """Refuse a mirror of a different stream, by the record of the current deployment; and a mirror from which
+        another home was restored, where the stream has continued."""
         try:
             found: DeploymentSpec | None = there.spec(spec.deployment_id)
         except DeploymentNotFoundError:
@@ -259,7 +259,7 @@ class Pruned(_Decided):
         leftovers: what else was removed.
         swept: removed files and partial snapshots.
         temporaries: the number of removed temporary files and multipart uploads.
-        notes: notes for people.
+        notes: human-readable notes.
     """
 
     form: ClassVar[str] = (
@@ -287,7 +287,7 @@ class Pruned(_Decided):
 
 
 def _until(control: StreamControl, register: StreamRegister, kept: RetentionRegister, needs: Needs) -> str | None:
-    """The last deployment whose evidence of its beginning may be removed; None for none.
+    """The last deployment whose evidence of its beginning may be removed, or None.
 
     The evidence of the current deployment stays, as does the snapshot that it started from.
     """
@@ -327,14 +327,14 @@ class Retaining:
         Args:
             policy: None: the one that is recorded with the stream, or the default.
             is_dry: only report what would be removed, and why.
-            at_mirrors: prune the stream's mirrors as well; one that does not answer does not stop the others. None: as
-                the policy says.
+            at_mirrors: prune the stream's mirrors as well; one that does not answer does not stop the others. None: by
+                the policy.
 
         Raises:
             StreamNotFoundError: there is no such stream.
-            InvalidRequestError: its checkpoints lie in another store than this home's; or it has no mirrors.
-            DataError: a record that says what is needed cannot be read; then nothing is removed.
-            ConflictError: the stream was deleted meanwhile.
+            InvalidRequestError: its checkpoints are in another store than this home's; or it has no mirrors.
+            DataError: a record of what is needed cannot be read; then nothing is removed.
+            ConflictError: the stream was deleted in the meantime.
         """
         control = self._home.need_stream(stream_id)
         register = control.need_register().value
@@ -453,7 +453,7 @@ class Retaining:
     ) -> dict[str, tuple[str, ...]]:
         """Decide again by the current records, and record the decision.
 
-        Each new user of a snapshot takes a lease first: either this look sees its record, or the retention register
+        Each new user of a snapshot takes a lease first: either this poll sees its record, or the retention register
         has changed and the compare-and-swap looks again.
         """
 
@@ -513,7 +513,7 @@ class Retaining:
             snapshot_id: a complete snapshot; with ``is_promised`` one that was ordered.
 
         Raises:
-            SnapshotNotFoundError: there is none, or it is being removed.
+            SnapshotNotFoundError: it does not exist, or it is being removed.
         """
         control = self._home.need_stream(stream_id)
         if not is_promised:
@@ -550,7 +550,7 @@ WHOLE_SECONDS = 86_400.0
 """How often it is pruned where no snapshot is new."""
 AWAY_SECONDS = 60.0
 PAUSE_SECONDS = 3.0
-"""After a look."""
+"""After a poll."""
 PRUNE_PAUSE_SECONDS = 20.0
 """After a prune, which costs about 120 calls of the store for a stream with ten snapshots."""
 MOST_AT_ONCE = 20
@@ -558,7 +558,7 @@ MOST_AT_ONCE = 20
 _TICK_SECONDS = 0.2
 _MOST_CHARACTERS = 500
 Say = Callable[[str, str, str], None]
-"""Told a stream, ``pruned`` or ``not_pruned``, and one line about it."""
+"""Gets a stream, ``pruned`` or ``not_pruned``, and one line about it."""
 
 
 def is_due(register: RetentionRegister, policy: RetentionPolicy, now_seconds: float) -> bool:
@@ -570,7 +570,7 @@ def is_due(register: RetentionRegister, policy: RetentionPolicy, now_seconds: fl
     last = register.last_prune
     if last is None or last.policy != policy:
         return True
-    since_seconds = abs(now_seconds - last.at.timestamp())  # the clock of another machine may be ahead for long
+    since_seconds = abs(now_seconds - last.at.timestamp())  # the clock of a different machine may be far ahead
     is_new = register.newest_snapshot_id != last.newest_snapshot_id
     return since_seconds >= (LOOK_SECONDS if is_new else WHOLE_SECONDS)
 
@@ -604,7 +604,7 @@ class AutomaticPruning:
         return bool(self._known)
 
     def notice(self, stream_id: str, register: StreamRegister) -> None:
-        """Take up what the register of a stream says, which was just read."""
+        """Take up the register of a stream, which was just read."""
         policy = None if register.retirement is not None else register.retention
         with self._lock:
             known = self._known.get(stream_id)
@@ -626,7 +626,7 @@ class AutomaticPruning:
                 self._clock.sleep(min(left, _TICK_SECONDS))
 
     def once(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Look at each stream at once, and prune some of those that are due; the next call goes on."""
+        """Look at each stream at once, and prune some of those that are due; the next call continues."""
         left = MOST_AT_ONCE
         for stream_id in sorted(self._known):
             if left == 0 or is_over():
@@ -657,7 +657,7 @@ class AutomaticPruning:
             self._failed(stream_id, known, error)
             return True
         if pruned is None:
-            self.forget(stream_id)  # until its register says otherwise
+            self.forget(stream_id)  # until its register asks for it again
             return False
         self._tell(stream_id, known, pruned)
         return True
@@ -671,7 +671,7 @@ class AutomaticPruning:
             text = f"it is not pruned, for now: {error}"
             try:
                 self._home.is_there()
-            except StreamStateError:  # the home does not answer, which the watcher says
+            except StreamStateError:  # the home does not answer, which the watcher reports
                 known.due_at = self._clock.monotonic_seconds() + AWAY_SECONDS
                 return
         self._tell_once(stream_id, known, text)

@@ -70,14 +70,14 @@ class Retiring:
         Raises:
             StreamNotFoundError: there is no such stream (any more).
             ConflictError: it runs, or may run; or it is being deployed or upgraded.
-            InvalidRequestError: with ``deletes``, where its checkpoints lie in another store than this home's.
+            InvalidRequestError: with ``deletes``, where its checkpoints are in another store than this home's.
             UnavailableError: with ``deletes``, where a store of its snapshots does not answer.
         """
         control = self._home.control(stream_id)
         stored = control.register_or_lost()
         if stored is None:
             raise control.not_found()
-        _ = self._home.checkpoints  # refused by name before anything is written
+        _ = self._home.checkpoints  # refused explicitly before anything is written
         if deletes and stored.value.deployment_id is not None:
             with suppress(DeploymentNotFoundError):  # deleted by an earlier call that was cut short
                 self._home.check_place(control.spec(stored.value.deployment_id))
@@ -176,7 +176,7 @@ class Retiring:
 # Remove what old deployments left: checkpoints, launches, records, artifacts.
 #
 # A deployment older than the last known good version keeps the ends of its logs: audits and an undo read there where
-# it ended, and they hold the fence against a driver that may still wake up. The oldest ones are removed entirely.
+# it ended, and they keep the fence against a driver that may still wake up. The oldest ones are removed entirely.
 # Nothing of a deployment newer than the last known good version is removed, and no checkpoint with files that a kept
 # snapshot names.
 
@@ -193,7 +193,7 @@ UNUSED_SECONDS = 3_600.0
 
 
 class SameStream:
-    """Detects that a stream was deleted, and maybe another one of its name created, since a prune began.
+    """Detects that a stream was deleted, and maybe another one of its name created, since a prune started.
 
     ``spec`` is the record of the deployment that was current then: no prune removes it within ten deployments.
     """
@@ -234,7 +234,7 @@ class Leftovers:
     Args:
         kept: the snapshots that are kept, as of now.
         current: the current deployment.
-        known_good: the last known good version; None for none: then nothing of deployments is removed.
+        known_good: the last known good version, or None: then nothing of deployments is removed.
         same: checks that the stream is still the same one.
         is_dry: only report what would be removed.
         is_blind: an unreadable manifest may name files of any deployment's checkpoint: nothing of deployments is
@@ -317,7 +317,7 @@ class Leftovers:
         try:
             seen = self._context.observer.observe(self._stream_id, deployment_id)
         except (DataError, DeploymentNotFoundError):
-            return True  # never begun, or not readable by a driver either
+            return True  # never started, or not readable by a driver either
         if isinstance(seen.terminal, TERMINAL_EVENTS):
             return True
         if seen.launch_status is not None and seen.launch_status.has_ended:
@@ -333,7 +333,7 @@ class Leftovers:
         self._home.remove_launches(folder)
         if self._home.checkpoints is not self._home.home:
             delete_below(self._home.checkpoints, folder)
-        # The spec, which makes it a deployment, goes last, so that the next pass goes on with one that was cut short.
+        # The spec, which makes it a deployment, goes last, so that the next pass continues with one that was cut short.
         delete_below(self._home.home, folder, but=("spec.json",))
         delete_below(self._home.home, folder)
 
@@ -433,7 +433,7 @@ class Leftovers:
                     halves.append(upgrade_id)  # a pass that removed it was cut short
         for upgrade_id in (*halves, *(one for _, one in sorted(over)[:-KEPT_UPGRADES])):
             if self._tell("upgrade", upgrade_id, f"over, and not one of the last {KEPT_UPGRADES}"):
-                # Its record goes first: a record without steps would look like an upgrade that is about to begin.
+                # Its record goes first: a record without steps would look like an upgrade that is about to start.
                 self._home.home.delete(layout.upgrade_key(self._stream_id, upgrade_id))
                 delete_below(self._home.home, layout.deployment_folder(self._stream_id, upgrade_id))
 

@@ -1,1 +1,1 @@
-"""Scratch runs: rehearsals, replays and readings of state, each by a driver beside a stream."""
+"""Scratch runs: rehearsals, replays and readings of state, each by a driver alongside a stream."""

@@ -59,10 +59,10 @@ def provider_of(plan: QueryPlan) -> str:
 
 
 def check_changes(plans: Mapping[str, QueryPlan], before: StateRewrite | None, rewrite: StateRewrite | None) -> None:
-    """Refuse to write state anew that is as asked already, or that Spark cannot write; plans that are not known pass.
+    """Refuse to rewrite state that is as asked already, or that Spark cannot write; plans that are not known pass.
 
     Args:
-        before: how the current deployment wrote its state anew.
+        before: how the current deployment rewrote its state.
 
     Raises:
         InvalidRequestError: it is so.

@@ -146,7 +146,7 @@ def check_pair(before: SnapshotManifest, after: SnapshotManifest) -> None:
 def shared_queries(
     before: Mapping[str, QuerySnapshot], after: Mapping[str, QuerySnapshot]
 ) -> tuple[list[str], dict[str, str]]:
-    """The queries with state in both; the others with ``before`` or ``after``. Raises InvalidRequestError for none."""
+    """The queries with state in both, and the others with their side. Raises InvalidRequestError if they share none."""
     first, second = ({name for name, query in side.items() if is_stateful(query)} for side in (before, after))
     alone = {name: ("before" if name in first else "after") for name in sorted(first ^ second)}
     if not first & second:
@@ -181,7 +181,7 @@ def export_uri(out: str, kept: Sequence[str]) -> str:
         kept: the URIs of the home, of its places and mirrors: an export never overlaps with them (Law 4).
 
     Raises:
-        InvalidRequestError: it lies in one of them, or one of them in it.
+        InvalidRequestError: it is in one of them, or one of them in it.
     """
     is_local = "://" not in out and not out.startswith("file:")
     uri = f"file://{local_folder(out)}" if is_local else s3a_uri(out)
@@ -226,8 +226,8 @@ def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: Que
     """One query: operators with partitions, rows, bytes, skew, tables and timers, and what could not be read.
 
     Args:
-        query: in the manifest, which tells bytes and positions.
-        read: what the driver counted; None where there was nothing to read.
+        query: in the manifest, which records bytes and positions.
+        read: what the driver counted; None if there was nothing to read.
         plan: as recorded; None where unknown.
     """
     position = query.position
@@ -300,7 +300,7 @@ def _operator(
 
 
 def _time_of(time: str, number: int, plan: QueryPlan | None) -> str:
-    """The kind of time of a timeout: Spark's state does not tell it, the plan does."""
+    """The kind of time of a timeout: Spark's state does not record it, the plan does."""
     operators = [] if plan is None else [each for each in plan.operators if each.operator_id == number]
     return next((_TIMES[each.timeout] for each in operators if each.timeout in _TIMES), time)
 
@@ -352,7 +352,7 @@ def feed_gap(before: QuerySnapshot, after: QuerySnapshot, *, same_deployment: bo
 
 
 def _versions(query: QuerySnapshot) -> Mapping[str, set[int]]:
-    """By folder of a state store, the versions whose changes exist, perhaps of another try of a batch."""
+    """By folder of a state store, the versions whose changes exist, perhaps of an earlier try of a batch."""
     found: dict[str, set[int]] = {}
     for entry in query.files:
         match = _VERSION.fullmatch(entry.path)
@@ -368,16 +368,16 @@ def fork_for_reading(
 ) -> StatePlace:
     """Build the fork of one query that a reading reads: Spark never opens the snapshot itself (Law 4).
 
-    Links on a disk, server-side copies on S3. Two files may be written anew. Spark's readers take the number of
+    Links on a disk, server-side copies on S3. Two files may be rewritten. Spark's readers take the number of
     partitions from the entry of the offset log, which is missing there in version 2 before a query's first restart
     (4.2.0: None.get). For the change feed they need the commit of its first batch to exist, and read nothing of it.
 
     Args:
         query_name: a query that has committed a batch.
-        since: the older snapshot for a change feed; None for none.
+        since: the older snapshot for a change feed, or None.
 
     Raises:
-        SnapshotIncompleteError, SnapshotCorruptError: the snapshot is not whole.
+        SnapshotIncompleteError, SnapshotCorruptError: the snapshot is incomplete.
         DataError: an entry of its logs cannot be understood.
     """
     check_complete(checkpoints, manifest, [query_name])
@@ -455,9 +455,9 @@ class Readings(ScratchRuns):
         Raises:
             StreamNotFoundError, SnapshotNotFoundError: it does not exist.
             InvalidRequestError: the snapshot holds positions only; no state has such key columns; the export cannot
-                lie there.
+                be there.
             ConflictError: the target of the export exists.
-            SnapshotIncompleteError, SnapshotCorruptError, DataError: the snapshot is not whole, or not understood.
+            SnapshotIncompleteError, SnapshotCorruptError, DataError: the snapshot is incomplete, or not understood.
             DeadlineExceededError: it was not read in time, and has been ended.
             DeploymentFailedError: its driver ended without an answer; with the end of its log.
         """

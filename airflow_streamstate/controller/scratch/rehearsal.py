@@ -152,7 +152,7 @@ def _unplanned(control: StreamControl, deployment_id: str, plans: Mapping[str, Q
 
 
 RAN_ON = "the script ran on"
-"""Begins the note of a rehearsal whose script never ended by itself, so that its driver cannot wait."""
+"""The first words of the note of a rehearsal whose script never ended by itself, so that its driver cannot wait."""
 
 
 def start_of(home: Home, control: StreamControl, seen: Observation, request: Change, rehearsal_id: str) -> Start:
@@ -162,7 +162,7 @@ def start_of(home: Home, control: StreamControl, seen: Observation, request: Cha
     Raises:
         SnapshotNotFoundError: the snapshot at the end of the deployment is gone.
         IncompatibleUpgradeError: a drain left state that the request does not drop.
-        InputLostError: a source sends each row once, and going on without its offset is not accepted.
+        InputLostError: a source sends each row once, and continuing without its offset is not accepted.
         ObjectMissingError, DataError: a checkpoint is damaged.
         UnavailableError: the stream outran every try; the same call may be repeated.
     """
@@ -191,7 +191,7 @@ def _end_of(control: StreamControl, seen: Observation) -> SnapshotManifest | Non
 
 def _captured(home: Home, control: StreamControl, seen: Observation, rehearsal_id: str) -> SnapshotManifest | None:
     """A snapshot of the last committed batch of every query, with the batch at which it failed of one that did; None
-    where no query has begun a batch."""
+    where no query has started a batch."""
     checkpoints = built_checkpoints(home, seen)
     queries = to_capture(control, seen, checkpoints, holders_of(home, control, seen, checkpoints))
     over = queries.keys() if _is_over(seen) else seen.failed_queries.keys()
@@ -227,12 +227,12 @@ DEFAULT_TERMS = RehearsalTerms()
 
 @dataclass(frozen=True)
 class RehearsalView:
-    """A rehearsal as it was begun.
+    """A rehearsal as it was started.
 
     Attributes:
         deployment_id: the current deployment, which the new version would follow.
         start: how the new version would start.
-        notes: notes on the start for people, one sentence each.
+        notes: human-readable notes on the start, one sentence each.
     """
 
     stream_id: str
@@ -268,12 +268,12 @@ class Rehearsals(ScratchRuns):
     ) -> RehearsalView:
         """Launch the changed version in a rehearsal: its script runs once, its queries do not.
 
-        The same request id finds a rehearsal that is under way; after its end it begins a new one.
+        The same request id finds a rehearsal that is under way; after its end it starts a new one.
 
         Args:
             request_id: the same for every retry of this request; None for a new request.
             terms: what is tried.
-            deadline_seconds: when the rehearsal must be over, from now.
+            deadline_seconds: when the rehearsal must have ended, from now.
             waits_seconds: how long from now the driver of an accepted rehearsal waits to be handed over
                 (``is_waiting``); None: it does not wait.
             refuses: plan verdicts that refuse the change without a batch.
@@ -375,8 +375,8 @@ class Rehearsals(ScratchRuns):
     # its end
 
     def wait(self, view: RehearsalView, on_progress: Report | None = None) -> PlanReport:
-        """Wait until a rehearsal is over, at its deadline at the latest, and report. What interrupts the wait ends the
-        rehearsal."""
+        """Wait until a rehearsal has ended, at its deadline at the latest, and report. What interrupts the wait ends
+        the rehearsal."""
         with self.ended_if_interrupted(view.stream_id, view.rehearsal_id):
             self.wait_over(view.stream_id, view.rehearsal_id, view.deadline_at, on_progress)
             return self.report(view.stream_id, view.rehearsal_id)

@@ -129,7 +129,7 @@ def check_out(out: str, kept: Collection[str]) -> str:
         kept: the URIs of the home, of its places and mirrors: a replay never writes into them (Law 4).
 
     Raises:
-        InvalidRequestError: it is no folder of this machine, or lies in one of them, or one of them in it.
+        InvalidRequestError: it is no folder of this machine, or is in one of them, or one of them in it.
         ConflictError: it is not empty.
     """
     plain = out.removeprefix("file://")
@@ -197,9 +197,9 @@ def _can_be_replayed(checkpoint: Checkpoint, planned: list[int]) -> str:
 
 OLD, NEW = "old", "new"
 ROWS_FOLDER = "streamstate-replay-"
-"""Begins the name of a temporary folder for rows."""
+"""The prefix of the names of temporary folders for rows."""
 NOT_THERE = (InvalidRequestError, IncompatibleUpgradeError, InputLostError, DataError, ObjectMissingError)
-"""Errors by which nothing can be replayed, and which say nothing about the new version."""
+"""Errors by which nothing can be replayed, and which are no evidence about the new version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,14 +209,14 @@ class ReplayRequest:
     Attributes:
         change: what is different from the recorded version, its ``master`` above all; its ``stream_id`` is the stream.
         batch_id: one batch; None for the newest ones.
-        last: so many of the newest ones.
+        last: this many of the newest ones.
         deployment_id: whose batches; None for the current deployment.
         query_name: None for all queries.
         among: of these queries those that have a batch which can be replayed, the others being noted; None for all,
             each of which must have one.
         out: a folder of this machine that is empty or absent; None for ``replay-STREAM-BATCH`` in the current one.
         part: a folder below that one for the rows; "": not set.
-        compared_with: the view of a replay that is over: its batches run, and their rows are compared with its rows.
+        compared_with: the view of a replay that has ended: its batches run, and their rows are compared with its rows.
         notes: human-readable, kept with the replay.
         keeps_state: as in ``Replay``; set for two versions.
         calls_foreach_batch, debugger: as in ``Replay``; of two versions the new one's alone.
@@ -240,7 +240,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class ReplayView:
-    """A replay as it was begun.
+    """A replay as it was started.
 
     Attributes:
         batches: by query, the batches that run.
@@ -286,7 +286,7 @@ class PlannedReplay:
     """The newest batches of each query of a change that was planned, in the recorded version and in the new one.
 
     Attributes:
-        report: of the plan. If nothing can be replayed, it says why, and its own outcome is unchanged.
+        report: of the plan. If nothing can be replayed, it states why, and its own outcome is unchanged.
         change: what was planned.
         last: this many batches of each query.
         deadline_seconds: for each of the two runs.
@@ -299,7 +299,7 @@ class PlannedReplay:
 
 
 Watched = Callable[[ReplayView], AbstractContextManager[Report]]
-"""Called with a replay that has begun: the context in which it is waited for, which gives what reports the progress."""
+"""Called with a replay that has started: the context of the wait for it, which gives what reports the progress."""
 
 
 class Replays(ScratchRuns):
@@ -354,7 +354,7 @@ class Replays(ScratchRuns):
         return _view(run, replay)
 
     def find(self, stream_id: str, run_id: str) -> ReplayView | None:
-        """The replay of this id; None if that is a run of another kind, or is not kept any more."""
+        """The replay of this id; None if that is a run of a different kind, or is not kept any more."""
         run = self._home.control(stream_id).scratch_run(run_id)
         return _view(run, run.what) if run is not None and isinstance(run.what, Replay) else None
 
@@ -393,7 +393,7 @@ class Replays(ScratchRuns):
         return chosen, tuple(f"query {name}: {error.message}" for name, error in left_out.items())
 
     def wait(self, view: ReplayView, on_progress: Report | None = None) -> ReplayReport:
-        """Wait until a replay is over, at its deadline at the latest; then as ``report``."""
+        """Wait until a replay has ended, at its deadline at the latest; then as ``report``."""
         self.wait_over(view.stream_id, view.replay_id, view.deadline_at, on_progress)
         return self.report(view)
 

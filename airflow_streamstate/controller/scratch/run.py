@@ -1,9 +1,9 @@
-"""The life of a scratch run: it is begun, found again, waited for, concluded and swept.
+"""The life of a scratch run: it is started, found again, waited for, concluded and swept.
 
 A scratch run is neither a deployment nor an attempt: it does not touch the register, claims nothing, and writes no
 event of the stream (Law 4). Its record is written first and removed last (Law 1). It names the deadline at which the
 driver ends itself, so that any later controller can clean up after one that died. A stream may have any number of runs
-at once, each as long as its record says.
+at once, each for as long as its record states.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def is_late(deadline_at: datetime, now: datetime) -> bool:
 
 
 def text_of(path: Path) -> str:
-    """The content of a file of a driver; "" if there is none."""
+    """The content of a file of a driver; "" if it does not exist."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:
@@ -82,7 +82,7 @@ def text_of(path: Path) -> str:
 def spec_of_run(
     run: ScratchRun, of_deployment: DeploymentSpec, version: Version, start: StartPlan, reason: str
 ) -> DeploymentSpec:
-    """What the driver of a run that runs a script is launched with, beside this deployment."""
+    """What the driver of a run that runs a script is launched with, alongside this deployment."""
     return DeploymentSpec(
         stream_id=run.stream_id,
         deployment_id=run.run_id,
@@ -123,7 +123,7 @@ class ScratchDriver:
         return status is not None and (status.has_ended or status.reported_end)
 
     def end(self, patience_seconds: float = 0.0) -> None:
-        """Kill the driver, unless it ends by itself first. A driver of another launcher is left to its deadline."""
+        """Kill the driver, unless it ends by itself first. A driver of a different launcher is left to its deadline."""
         handle = self.handle()
         if handle is None or not self._context.launcher.knows(handle):
             return
@@ -150,14 +150,14 @@ class ScratchDriver:
 
 
 class ScratchRuns:
-    """The scratch runs of the streams of one home. Each kind adds how it is begun, and what it reports."""
+    """The scratch runs of the streams of one home. Each kind adds how it is started, and what it reports."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._home = context.home
         self._clock = context.clock
 
-    # begin
+    # start
 
     def record(
         self,
@@ -191,8 +191,8 @@ class ScratchRuns:
 
     @contextmanager
     def beginning(self, control: StreamControl, run_id: str) -> Iterator[None]:
-        """The driver of a recorded run is launched in this block. A run that cannot begin leaves nothing; the next call
-        finds one that may have begun."""
+        """The driver of a recorded run is launched in this block. A run that cannot start leaves nothing; the next call
+        finds one that may have started."""
         try:
             yield
         except (UnavailableError, OutcomeUnknownError):
@@ -235,7 +235,7 @@ class ScratchRuns:
     # find
 
     def begun_by(self, stream_id: str, request_ids: Iterable[str]) -> list[str]:
-        """The ids of all runs that these requests began, sorted."""
+        """The ids of all runs that these requests started, sorted."""
         control = self._home.control(stream_id)
         starts = tuple(f"{scratch_id_for(each, 1).rpartition('-')[0]}-" for each in request_ids)
         return sorted(run_id for run_id in control.scratch_ids() if run_id.startswith(starts))
@@ -287,7 +287,7 @@ class ScratchRuns:
         return f"its driver is {state}; {max(left, 0):.0f} s are left"
 
     def wait_over(self, stream_id: str, run_id: str, deadline_at: datetime, on_progress: Report | None = None) -> None:
-        """Wait until a run is over, at its deadline at the latest."""
+        """Wait until a run has ended, at its deadline at the latest."""
 
         def look() -> bool | None:
             with suppress(UnavailableError):  # the store is away; the run may continue
@@ -340,7 +340,7 @@ class ScratchRuns:
         return run, verdict
 
     def verdict_without_answer(self, control: StreamControl, run: ScratchRun) -> ScratchVerdict:
-        """What a controller says of a run whose driver recorded no verdict."""
+        """A controller's verdict on a run whose driver recorded none."""
         outcome, error, tail = self._why_none(control, run)
         return ScratchVerdict(
             stream_id=control.stream_id,
@@ -393,7 +393,7 @@ class ScratchRuns:
     # sweep
 
     def sweep(self, stream_id: str, only: type = object) -> None:
-        """Remove what runs left that are over or past their deadline, and the oldest reports.
+        """Remove what runs left that have ended or are past their deadline, and the oldest reports.
 
         Args:
             only: of this kind alone, which takes one read for each other run.
@@ -419,7 +419,7 @@ class ScratchRuns:
         if not isinstance(run.what, only):
             return None
         if not run.what.keeps_verdict:
-            # Whoever began it removes it, unless that process has ended, perhaps on a machine with another clock.
+            # Whoever started it removes it, unless that process has ended, perhaps on a machine with another clock.
             if is_late(run.deadline_at, self._clock.now() - timedelta(seconds=CLOCKS_DIFFER_SECONDS)):
                 self.conclude(control.stream_id, run_id)
             return None

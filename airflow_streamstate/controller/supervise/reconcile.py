@@ -1,7 +1,7 @@
-"""What is to be done about a stream whose driver may have failed: one pure function to a closed union.
+"""What must be done about a stream whose driver may have failed: one pure function to a closed union.
 
 Durations are added up from what single clocks have measured, so watchers whose clocks differ decide the same: how long
-an attempt lived is told by its driver's clock, how long a watcher has waited by its own.
+an attempt lived is measured by its driver's clock, how long a watcher has waited by its own.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SAME_FAILURES = 3
 JITTER = 0.2
 """The most that is added to a backoff, as a part of it."""
 LAUNCH_AGAIN_SECONDS = 15.0
-"""An attempt that a watcher has started and not launched for so long is launched by any other."""
+"""An attempt that a watcher has started and not launched for this long is launched by any other."""
 HELD_SECONDS = 15.0
 """How often a stream is looked at that an upgrade or a deploy holds: whether its owner still gives signs of life."""
 SILENT_SECONDS = 15.0
 """How often a driver that is silent is looked at."""
 ENDING_SECONDS = 10.0
-"""How often a driver is looked at that has said its last word and runs on; its end is seen at once."""
+"""How often a driver is polled that has recorded its last event and runs on; its end is seen at once."""
 MAX_TEXT_CHARACTERS = 2_000
 _MOST_GROWTHS = 64
 _VARYING = re.compile(
@@ -44,7 +44,7 @@ Sight = Literal[
     "up", "degraded", "launching", "ended", "held", "ending", "lost", "failed", "waiting", "gave_up", "alert",
     "recorded", "restarting", "silent", "unreadable", "upgrading",
 ]  # fmt: skip
-"""What a watcher says of a stream, as a word."""
+"""What a watcher reports of a stream, as a word."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class Observed:
     """What a watcher has seen of a stream.
 
     Attributes:
-        owner: the upgrade, rollback or deploy that holds the stream; "" for none.
-        own_return: the id of the rollback that a watcher has begun and that holds the stream; "" for none.
-        abandoned: the id of an upgrade that holds the stream and that nobody drives any more; "" for none.
-        order: the stop or drain that was ordered and holds; "" for none.
+        owner: the upgrade, rollback or deploy that holds the stream, or "".
+        own_return: the id of the rollback that a watcher has started and that holds the stream, or "".
+        abandoned: the id of an upgrade that holds the stream and that nobody drives any more, or "".
+        order: the stop or drain that was ordered and holds, or "".
         lost: what is lost or damaged of its checkpoints; "" for nothing.
         waited_seconds: how long this watcher has seen the register as it is.
         silent_seconds: how long this watcher itself has seen the driver silent, without a pause (``SilenceWatch``).
         host: of this watcher.
-        secrets: of the deployment: hidden in all that is said and recorded.
+        secrets: of the deployment: hidden in all that is reported and recorded.
     """
 
     seen: Observation
@@ -100,7 +100,7 @@ def one_line(text: str, secrets: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class Leave:
-    """Nothing is to be done; ``due_seconds``: until something is, None where that is not known."""
+    """Nothing must be done now; ``due_seconds``: until something must be, None if that is not known."""
 
     sight: Sight
     text: str
@@ -134,14 +134,14 @@ class EndHung:
 
 @dataclass(frozen=True)
 class GoBack:
-    """Begin the rollback to the newest good snapshot: the checkpoint is lost, and the policy says so."""
+    """Start the rollback to the newest good snapshot: the checkpoint is lost, and the policy asks for it."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ContinueReturn:
-    """Take the next steps of the rollback that a watcher has begun."""
+    """Take the next steps of the rollback that a watcher has started."""
 
     upgrade_id: str
 
@@ -252,7 +252,7 @@ def _of_unlaunched(record: Restarts | None, observed: Observed) -> Leave | Launc
 
 
 def _of_silence(desired: Desired, observed: Observed, now: datetime, chance: float) -> Action:
-    """What is done about a driver that its launcher says to live, and that gives no sign of life.
+    """What is done about a driver that its launcher reports as alive, and that gives no sign of life.
 
     It is ended only once this watcher has seen the silence itself, twice as long as a sign of life may be old: so
     neither a wrong clock nor an outage of the home, which is the same silence of every driver, ends one that works.
@@ -280,7 +280,7 @@ def _of_silence(desired: Desired, observed: Observed, now: datetime, chance: flo
 
 
 def _woken(record: Restarts | None, seen: Observation) -> Record | None:
-    """Takes back what was recorded of an attempt that hung, and works again."""
+    """Withdraws what was recorded of an attempt that hung, and works again."""
     if record is None or not record.is_hung or not _is_of(record, seen):
         return None
     is_first = not record.ages_seconds and record.failures <= 1
@@ -302,7 +302,7 @@ def _not_proven(seen: Observation) -> Leave | None:
 
 
 def after_failure(desired: Desired, observed: Observed, now: datetime, chance: float) -> Restarts:
-    """The record of an attempt that has failed, for a stream that is to be restarted."""
+    """The record of an attempt that has failed, for a stream that must be restarted."""
     seen, policy = observed.seen, desired.policy
     before = desired.record
     if before is not None and (before.deployment_id != seen.deployment_id or before.is_told):
@@ -325,7 +325,7 @@ def after_refusal(
     """The record of a restart that was refused before the attempt took a number.
 
     Args:
-        record: of the failure that was to be mended.
+        record: of the failure that had to be fixed.
         is_final: no repeated try can succeed.
     """
     refused = replace(
@@ -393,7 +393,7 @@ def _is_of(record: Restarts, seen: Observation) -> bool:
 
 
 def _older(ages: tuple[float, ...], seconds: float, policy: RestartPolicy) -> tuple[float, ...]:
-    """The ages of the restarts that still count after so many more seconds."""
+    """The ages of the restarts that still count after ``seconds`` more."""
     return tuple(round(age + seconds, 3) for age in ages if age + seconds < policy.restart_window_seconds)
 
 
@@ -404,7 +404,7 @@ def life_seconds(seen: Observation) -> float:
 
 
 def was_healthy(seen: Observation, seconds: float) -> bool:
-    """Whether the attempt lived so long after its first query, and each query committed a batch or found no input."""
+    """Whether the attempt lived this long after its first query, and each query committed a batch or found no input."""
     starts = list(seen.of_kind(QueryStarted))
     beat = seen.heartbeat
     if not starts or beat is None or beat.attempt != seen.attempt or not beat.queries:

@@ -71,7 +71,7 @@ class SilenceWatch:
         self._since = self._last = 0.0
 
     def seconds(self, seen: Observation) -> float:
-        """Take in a look; since when the same attempt was silent at each of them, with the same last heartbeat."""
+        """Take in a poll; returns for how long the same attempt has been silent, with the same last heartbeat."""
         if seen.state != "silent":
             self._sign = None
             return 0.0
@@ -90,7 +90,7 @@ _REFUSALS = (InvalidRequestError, DataError, InputLostError)
 
 @dataclass(frozen=True)
 class Inspection:
-    """One look at a stream: what was seen, and what is to be done."""
+    """One poll of a stream: what was seen, and what must be done."""
 
     control: StreamControl
     stored: Stored[StreamRegister]
@@ -129,7 +129,7 @@ class Supervision:
         Args:
             waited_seconds: how long the caller has seen the register as it is.
             host: the caller's, for records.
-            signs: what the caller remembers of the owner of the upgrade that holds the stream; None: the clocks tell
+            signs: what the caller remembers of the owner of the upgrade that holds the stream; None: the clocks decide
                 whether it is gone.
             silence: what the caller has seen of this stream's silence; None: nothing.
 
@@ -175,10 +175,10 @@ class Supervision:
         return replace(observed, owner=hold.text)
 
     def act(self, look: Inspection) -> Leave:
-        """Do what the look decided; what is to be said of it, in one line without secrets.
+        """Do what the poll decided; returns what to report of it, in one line without secrets.
 
         Raises:
-            UnavailableError, OutcomeUnknownError: a store or the launcher does not answer; the next look goes on.
+            UnavailableError, OutcomeUnknownError: a store or the launcher does not answer; the next poll continues.
         """
         left = self._act(look)
         return replace(left, text=look.observed.line(left.text))
@@ -259,7 +259,7 @@ class Supervision:
         return Leave("restarting", text, due_seconds=1.0)
 
     def _go_back(self, look: Inspection, action: GoBack) -> Leave:
-        """Begin the rollback to the newest good snapshot; the same failure begins the same one (Law 2)."""
+        """Start the rollback to the newest good snapshot; the same failure starts the same one (Law 2)."""
         seen, stream_id = look.seen, look.seen.stream_id
         snapshot_id = self._newest_good_snapshot(look.control, seen.spec)
         if snapshot_id is None:
@@ -279,7 +279,7 @@ class Supervision:
         return Leave("restarting", back, due_seconds=0.0)
 
     def _newest_good_snapshot(self, control: StreamControl, spec: DeploymentSpec) -> str | None:
-        """The newest snapshot with state that this deployment has gone on from and whose files are all there."""
+        """The newest snapshot with state that this deployment has continued from and whose files are all there."""
         for manifest in _snapshots_behind(control, spec):
             try:
                 check_before_start(control, self._context.home.places.of(manifest), manifest)
@@ -328,12 +328,12 @@ class Supervision:
         return self._record(look, Record(record, "gave_up", why))
 
     def _deployer(self, seen: Observation) -> str:
-        """The deploy that holds a failed stream; "" for none."""
+        """The deploy that holds a failed stream, or ""."""
         refused = refuse_other_intent(seen.register, "", self._clock.now())
         return "" if refused is None else refused.error.message
 
     def _order(self, control: StreamControl, seen: Observation) -> str:
-        """The stop or drain that holds for a failed deployment; "" for none."""
+        """The stop or drain that holds for a failed deployment, or ""."""
         if seen.register.attempt_mode == "drain":
             return "it was started for a drain: `drain` finishes that"
         slots = control.journal(seen.deployment_id).commands()
@@ -387,7 +387,7 @@ def _snapshots_behind(control: StreamControl, spec: DeploymentSpec) -> Iterator[
 
 
 def _is_beyond(one: SnapshotManifest, other: SnapshotManifest) -> bool:
-    """Whether a query stands later in one snapshot of a deployment than in another one."""
+    """Whether a query is further in one snapshot of a deployment than in another one."""
 
     def batch_id(query: QuerySnapshot) -> int:
         return -1 if query.position.batch_id is None else query.position.batch_id

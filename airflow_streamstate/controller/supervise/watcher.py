@@ -1,4 +1,4 @@
-"""The process that watches every stream of a home: which stream is looked at when, and what is said.
+"""The process that watches every stream of a home: which stream is looked at when, and what is reported.
 
 A stream whose driver runs on this machine costs no call to the store between its looks: the launcher is asked about
 its process. Quiet streams are looked at by one read of the register, and only a register that has changed, or a driver
@@ -42,14 +42,14 @@ SPREAD = 0.2
 SOON_SECONDS = 2.0
 PRUNER_SECONDS_AT_THE_END = 10.0
 PROCESSES_PER_SECOND = 250
-"""For so many streams the launcher is asked in a second; where there are more, each is asked less often."""
+"""The launcher is asked about this many streams in a second; if there are more, about each of them less often."""
 _SOON: frozenset[Sight] = frozenset({"launching", "restarting", "recorded"})
 _HAS_DRIVER: frozenset[Sight] = frozenset({"up", "degraded", "launching", "ending", "silent"})
 
 
 @dataclass(frozen=True)
 class Line(View):
-    """What a watcher says, once: of a stream, or of the home where ``stream_id`` is ""."""
+    """What a watcher reports, once: about a stream, or about the home if ``stream_id`` is ""."""
 
     at: datetime
     stream_id: str
@@ -84,7 +84,7 @@ class Watcher:
     Args:
         say: gets each line.
         only: watch this stream alone; "" for all.
-        trusts_clocks: a backoff is over by this machine's clock: for single passes, which remember nothing.
+        trusts_clocks: a backoff has ended by this machine's clock: for single passes, which remember nothing.
         retaining: prunes the streams whose retention is recorded.
     """
 
@@ -112,7 +112,7 @@ class Watcher:
         self._pruner: threading.Thread | None = None
 
     def run(self, is_over: Callable[[], bool], tick_seconds: float = TICK_SECONDS) -> None:
-        """Watch until ``is_over``, which is asked between two acts; streams are pruned in a thread of their own."""
+        """Watch until ``is_over``, which is asked between two acts; streams are pruned in a separate thread."""
         errors, has_ended = 0, threading.Event()
         try:
             while not is_over():
@@ -130,12 +130,12 @@ class Watcher:
             has_ended.set()
 
     def finish_prune(self, at_most_seconds: float = PRUNER_SECONDS_AT_THE_END) -> None:
-        """After ``run``: wait for the prune that has begun; what is cut short then, the next prune finishes."""
+        """After ``run``: wait for the prune that has started; what is cut short then, the next prune finishes."""
         if self._pruner is not None:
             self._pruner.join(at_most_seconds)
 
     def prune_once(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """After a ``tick``: prune streams whose retention is recorded, where that is due."""
+        """After a ``tick``: prune streams whose retention is recorded, if that is due."""
         self._pruning.once(is_over)
 
     def _prune_on(self, is_over: Callable[[], bool]) -> None:
@@ -229,13 +229,13 @@ class Watcher:
         watched.due_at = self._clock.monotonic_seconds() + pause_seconds
 
     def _look_of_many(self, watched: _Watched) -> Leave | None:
-        """As ``_look``, for a short time. A single pass, which has no next look, reads on at once."""
+        """As ``_look``, for a short time. A single pass, which has no next poll, reads on at once."""
         while True:
             try:
                 with one_of_many():
                     return self._look(watched)
             except StillReadingError:
-                watched.sight = "unreadable"  # so the next look is a whole one
+                watched.sight = "unreadable"  # so the next poll is a complete one
                 if not self._trusts_clocks:
                     raise
 
@@ -279,8 +279,8 @@ class Watcher:
     def _seen_to_be_silent(
         self, watched: _Watched, stored: Stored[StreamRegister], waited: float, look: Inspection
     ) -> Inspection:
-        """For a single pass, which remembers no look: look on for as long as the driver of a stream has to be seen
-        silent, where it has been silent for so long by the clocks that it would be ended."""
+        """For a single pass, which remembers no poll: poll on for as long as the driver of a stream has to be seen
+        silent, if the clocks show that it has been silent long enough to be ended."""
         settings, policy = look.seen.spec.version.settings, stored.value.restart_policy
         until = self._clock.monotonic_seconds() + 2 * settings.lost_after_seconds + SOON_SECONDS
         is_due = policy.on_failure == "restart" and 0 < policy.hung_after_seconds <= (
@@ -293,7 +293,7 @@ class Watcher:
         return look
 
     def _is_quiet(self, watched: _Watched) -> bool:
-        """Whether only a write of the register, or the end of its driver here, changes what is to be done; not while an
+        """Whether only a write of the register, or the end of its driver here, changes what must be done; not while an
         upgrade holds the stream, whose owner may vanish."""
         if watched.is_held:
             return False

@@ -1,9 +1,9 @@
-"""The way back to the old version: the first exact way of these, or a failure that leaves the stream as it is.
+"""The rollback to the old version: the first exact way of these, or a failure that leaves the stream as it is.
 
 ``resume``: the new version never ran. ``handover``: the new version neither committed nor planned a batch, so the old
-one begins where it ended. ``forward``: the old code, rehearsed before, goes on from the new version's last commit; the
-new version's output stays, and its batches are named. ``undo``: back to the handover, with the sinks undone (Law 14);
-or to before the drain, where that left state that a seed would drop.
+one starts where it ended. ``forward``: the old code, rehearsed before, continues from the new version's last commit;
+the new version's output stays, and its batches are named. ``undo``: back to the handover, with the sinks undone
+(Law 14); or to before the drain, if that left state that a seed would drop.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def _stay_seconds(tools: Tools) -> float | None:
 def _take_way(
     tools: Tools, state: UpgradeState, way: ReturnWay, reason: str = "", *, rehearsal_id: str | None = None
 ) -> None:
-    """Record the decided way back, and first start a driver for it where that saves time.
+    """Record the decided rollback, and first start a driver for it if that saves time.
 
     Args:
         reason: why a better way was not taken.
         rehearsal_id: a rehearsal of the old code on the state that the new version left; its driver may wait by now.
 
     Raises:
-        UnavailableError, OutcomeUnknownError: a rehearsal could not begin; retry.
+        UnavailableError, OutcomeUnknownError: a rehearsal could not start; retry.
     """
     if not tools.upgrade.terms.warm:
         _return(tools, state, way, reason, "as requested")
@@ -133,7 +133,7 @@ def _take_way(
 
 
 def _standby_id(tools: Tools, state: UpgradeState) -> str | None:
-    """The rehearsal of the driver that was kept ready for the way back, and waits; None for none."""
+    """The rehearsal of the driver that was kept ready for the rollback, and waits, or None."""
     standby_id = state.standby_id
     with suppress(InvalidRequestError):  # it was removed
         if standby_id is not None and tools.rehearsals.is_waiting(tools.stream_id, standby_id):
@@ -147,7 +147,7 @@ def _return(tools: Tools, state: UpgradeState, way: ReturnWay, reason: str, why_
 
 
 def _warming(tools: Tools, state: UpgradeState) -> Next:
-    """The way is decided; its driver comes up beside the given-up version, which runs on."""
+    """The way is decided; its driver starts up alongside the abandoned version, which runs on."""
     way: ReturnWay = state.way or "forward"
     go_cold = partial(_return, tools, state, way, state.text)
     rehearsal_id = str(state.rehearsal_id)
@@ -174,8 +174,8 @@ def _warming(tools: Tools, state: UpgradeState) -> Next:
 
 
 def _has_run(tools: Tools, state: UpgradeState) -> bool:
-    """Whether the given-up version has run a batch meanwhile. False where the store of its log does not answer: the
-    look at its end finds the batch."""
+    """Whether the abandoned version has run a batch in the meantime. False if the store of its log does not answer: the
+    poll at its end finds the batch."""
     with suppress(UnavailableError):
         seen = _new(tools, state)
         return has_run_batches(tools, seen, beginning_of(tools, seen))
@@ -224,7 +224,7 @@ def _order_end(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         reason = f"upgrade {tools.upgrade.upgrade_id} gives it up"
         order = tools.order("stop", seen.deployment_id, "bad-end", reason)
     except StreamStateError as error:
-        if not isinstance(error, ConflictError):  # a conflict: it has just ended, which the next look finds
+        if not isinstance(error, ConflictError):  # a conflict: it has just ended, which the next poll finds
             _not_back(tools, state, error)
         raise
     tools.take(state, "returning", state.text, NewOrdered(order.command_id))
@@ -241,7 +241,7 @@ def _kill(tools: Tools, state: UpgradeState, seen: Observation) -> None:
 def _resume(tools: Tools, state: UpgradeState) -> None:
     """Resume the old version, which is still current, on its own checkpoints.
 
-    Its code is deployed anew instead where it is drained (Law 11), where a drain of it is pending, or where a source
+    Its code is deployed again instead where it is drained (Law 11), where a drain of it is pending, or where a source
     sends each row only once.
     """
     seen = tools.old()
@@ -304,7 +304,7 @@ def _come_back(tools: Tools, state: UpgradeState, seen: Observation) -> None:
         view = tools.patiently(state, 2 * PATIENCE_SECONDS, lambda: tools.deploy(old, request_id))
     except StreamStateError as error:
         if way == "handover" and isinstance(error, UsedError):
-            # It ran a batch while it was ending: go on from that batch, or undo it.
+            # It ran a batch while it was ending: continue from that batch, or undo it.
             tools.take(state, "unhealthy", describe_error(error))
             return
         by_standby = way == "forward" and rehearsal_id is not None and rehearsal_id == state.standby_id
@@ -330,7 +330,7 @@ def _not_back(tools: Tools, state: UpgradeState, error: StreamStateError) -> Non
 
 
 def _batches_of(tools: Tools, seen: Observation) -> tuple[Mapping[str, tuple[int, ...]], Mapping[str, int]]:
-    """By query, the batches that a deployment committed, and the one that it only began."""
+    """By query, the batches that a deployment committed, and the one that it only started."""
     began_id = beginning_id(tools, seen)
     taken_id = snapshot_id_for(seen.deployment_id, "stopped", seen.attempt)
     beginning = None if began_id is None else tools.control.readable_manifest(began_id)
@@ -354,7 +354,7 @@ def _bad_batches(state: UpgradeState, seen: Observation) -> dict[str, tuple[int,
 
 
 def _why_back(tools: Tools, state: UpgradeState) -> str:
-    """Why the new version was given up, and notes on the way back."""
+    """Why the new version was abandoned, and notes on the rollback."""
     seen = tools.context.observer.observe(tools.stream_id, state.returned_deployment_id)
     again = [
         f"query {event.query_name}: at most {event.rows_again:,} rows of input come a second time"
@@ -569,7 +569,7 @@ def _undo(tools: Tools, state: UpgradeState, before: str, wanted: ReturnWay | No
 
 
 def _why_not_gone_back(tools: Tools, state: UpgradeState) -> str:
-    """Why the old code cannot begin again where the new one began; "" where it can."""
+    """Why the old code cannot start again where the new one started; "" where it can."""
     beginning = beginning_of(tools, _new(tools, state))
     if beginning is None:
         return NO_BEGINNING

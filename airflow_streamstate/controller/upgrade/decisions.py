@@ -101,7 +101,7 @@ def _decide_mode(upgrade: Upgrade, report: PlanReport) -> Go | NoGo:
         return NoGo(f"{not_tried}: {report.reason}")
     if not report.queries:
         return NoGo(report.reason)
-    if upgrade.terms.mode == "fresh":  # the rehearsal began with nothing, too: what it refuses, a start refuses
+    if upgrade.terms.mode == "fresh":  # the rehearsal started with nothing, too: what it refuses, a start refuses
         return Go("fresh") if passed(report) else NoGo(report.reason)
     is_accepted = upgrade.terms.accept_hazards and report.verdict == "hazardous"
     reason = (report.reason_to_drain or report.reason) if is_accepted else report.reason

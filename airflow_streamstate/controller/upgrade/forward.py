@@ -105,7 +105,7 @@ def finish(
     tools.take(state, phase, text, result)
     now = tools.journal.need_state(tools.upgrade.upgrade_id)
     if not now.is_over:
-        return  # another worker recorded another step, and goes on
+        return  # another worker recorded another step, and continues
     good_id = {"upgraded": now.new_deployment_id, "rolled_back": now.returned_deployment_id}.get(now.phase)
     if good_id is not None:
         mark_known_good(tools.context, tools.stream_id, good_id)
@@ -151,8 +151,8 @@ def _audited(tools: Tools) -> Lineage | None:
 def not_running_seconds(found: Sequence[NotRunning], asked_at: datetime) -> float | None:
     """The seconds without a query in all periods that ended after an upgrade was requested; None for no period.
 
-    Includes the way back from a version that failed, and the time before the request of a stream that did not run; but
-    not of one that was between two runs, in which nothing was to run.
+    Includes the rollback from a version that failed, and the time before the request of a stream that did not run; but
+    not of one that was between two runs, in which nothing was due to run.
     """
     moved = [
         (one.until_at - (max(one.from_at, asked_at) if one.between_runs else one.from_at)).total_seconds()
@@ -224,7 +224,7 @@ def next_forward(tools: Tools, state: UpgradeState) -> Next:
     return cancelled or phases[state.phase](tools, state)
 
 
-# claim: of two upgrades at once one gets the stream, and the other is told which one has it
+# claim: of two upgrades at once one gets the stream, and the other learns which one has it
 
 
 def claim(tools: Tools, state: UpgradeState) -> None:
@@ -246,7 +246,7 @@ def claim(tools: Tools, state: UpgradeState) -> None:
         tools.context.update_register(tools.control, take)
     except ConflictError as error:
         if isinstance(error, BusyError):
-            # Lets ``Upgrades.begin_when_free`` begin the same request again, under another request id.
+            # Lets ``Upgrades.begin_when_free`` start the same request again, under another request id.
             clock, by = tools.context.clock, tools.context.requested_by
             lost = Cancellation(tools.stream_id, upgrade_id, "finish", by, clock.now(), clock.new_uuid(), LOST_CLAIM)
             tools.journal.cancel(lost)
@@ -283,7 +283,7 @@ def _refuse_moved(tools: Tools, register: StreamRegister) -> None:
 def _begun(tools: Tools, state: UpgradeState) -> Next:
     register = tools.control.need_register().value
     if register.upgrade_id != tools.upgrade.upgrade_id:
-        return Act(partial(claim, tools, state))  # the controller that began it died before its claim
+        return Act(partial(claim, tools, state))  # the controller that started it died before its claim
     if tools.upgrade.asked == "rollback":
         reason = tools.upgrade.reason or f"{tools.upgrade.requested_by} asked for it"
         return Act(lambda: tools.take(state, "unhealthy", reason, _given_up(register.deployment_id)))
@@ -387,7 +387,7 @@ def _waiting(tools: Tools, state: UpgradeState) -> Next:
     return Act(lambda: tools.take(state, "ready", text, Ready(DriverLaunchedLater(why))))
 
 
-# The driver for the way back only saves time: where none comes up, the upgrade goes on without it.
+# The driver for the rollback only saves time: where none comes up, the upgrade continues without it.
 
 
 def _launch_standby(tools: Tools, state: UpgradeState) -> None:
@@ -410,7 +410,7 @@ def _launch_standby(tools: Tools, state: UpgradeState) -> None:
 
 
 def _standby_text(tools: Tools, state: UpgradeState) -> str | None:
-    """What became of the driver for the way back; "" where none was asked for, None while it comes up."""
+    """What became of the driver for the rollback; "" where none was asked for, None while it comes up."""
     if state.standby is None:
         return ""
     if isinstance(state.standby, NoStandby):
@@ -449,7 +449,7 @@ def _stopping(tools: Tools, state: UpgradeState) -> Next:
         if is_there or not seen.is_current:
             return Act(lambda: tools.take(state, "ended"))
         unwanted = _return_wanted(tools)
-        if unwanted is not None and now not in ALIVE:  # dead, and not yet told to drain
+        if unwanted is not None and now not in ALIVE:  # dead, and not yet ordered to drain
             return Act(partial(_go_back, tools, state, unwanted, None))
         return Act(partial(_order_end, tools, state, verb))
     end = decide_command_outcome(seen, state.command_id, ORDERS[verb].kind)
@@ -472,8 +472,8 @@ def _unknown(seen: Observation) -> str:
 
 
 def _lost(tools: Tools, state: UpgradeState, text: str) -> Next:
-    """Driver state unknown: wait, or fail if the upgrade was cancelled with rollback, since only a person can say that
-    the driver is dead, and no one can resume a stream while an upgrade holds it."""
+    """Driver state unknown: wait, or fail if the upgrade was cancelled with rollback, since only a person can confirm
+    that the driver is dead, and no one can resume a stream while an upgrade holds it."""
     unwanted = _return_wanted(tools)
     if unwanted is None:
         return Wait(text)
@@ -500,7 +500,7 @@ def _order_end(tools: Tools, state: UpgradeState, verb: EndingVerb) -> None:
     except StreamStateError as error:
         is_dead = tools.old().state not in ALIVE
         if is_passing(error) or (is_dead and tools.waited_seconds(state) < CONFLICT_SECONDS):
-            raise  # it has just ended, which the next look finds; a drain may then be impossible
+            raise  # it has just ended, which the next poll finds; a drain may then be impossible
         tools.take(state, "unhealthy", describe_error(error))
         return
     tools.take(state, "stopping", decision=OldOrdered(order.command_id))

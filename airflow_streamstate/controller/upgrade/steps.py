@@ -38,12 +38,12 @@ MIN_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
 MIN_HANDOVER_PAUSE_SECONDS = 0.05
 HANDOVER_SHARE = 0.05
-"""The pause between two looks at an ending old version, as a share of the time waited so far."""
+"""The pause between two polls of an ending old version, as a share of the time waited so far."""
 MAX_TEXT_CHARACTERS = 1_000
 SILENCE_SECONDS = 900.0
-"""How long a deploy retries while a store that it needs does not answer and the stream stands still (Law 6)."""
+"""How long a deploy retries while a store that it needs does not answer and the stream is stopped (Law 6)."""
 _REHEARSING = ("plan", "back-standby", "back-plan", "back-handover", "back-undo")
-"""The acts of an upgrade that begin a rehearsal, as ``Tools.request_id`` takes them."""
+"""The acts of an upgrade that start a rehearsal, as ``Tools.request_id`` takes them."""
 LATE = Retry(tries=6, pause_seconds=2.0)
 
 
@@ -53,7 +53,7 @@ class Wait:
 
     Attributes:
         text: what the upgrade waits for.
-        driver: the driver that it waits for, whose bell is heard; None for none.
+        driver: the driver that it waits for, whose bell ends the wait early, or None.
     """
 
     text: str
@@ -144,7 +144,7 @@ class Tools:
         return sorted({*named, *begun})
 
     def why_given_up(self) -> str:
-        """Why the new version was given up; "" where no step says it."""
+        """Why the new version was abandoned; "" if no step states it."""
         steps = self.journal.steps(self.upgrade.upgrade_id)
         return next((step.text for step in reversed(steps) if step.phase == "unhealthy"), "")
 
@@ -170,7 +170,7 @@ class Tools:
         """The request to run a recorded version, whose files are in the home (Law 15), with the terms of this upgrade.
 
         Args:
-            start: "fresh" to begin with nothing; None for what the end of the current deployment decides.
+            start: "fresh" to start with nothing; None for what the end of the current deployment decides.
             returns, rehearsal_id, rewrite: as in ``DeployRequest``.
             is_way_back: the version reads its files where they were before this upgrade.
         """
@@ -205,10 +205,10 @@ class Tools:
         return {old: new for old, new in both if any(is_within(place, new) for place in read)}
 
     def rewrite_back(self, seen: Observation) -> StateRewrite | None:
-        """How the state that a version left is written anew for the old version; None where it was not written anew for
+        """How the state that a version left is rewritten for the old version; None where it was not rewritten for
         that version, or is drained.
 
-        State that was moved to another store stays there: the old code goes on with it. So does state of several
+        State that was moved to another store stays there: the old code continues with it. So does state of several
         queries that had different numbers of partitions.
         """
         given = seen.spec.start.rewrite
@@ -233,7 +233,7 @@ class Tools:
         ``rehearsal_id``: the rehearsal whose driver waits to run it.
         """
         start: StartMode | None = "fresh" if mode == "fresh" else None
-        # Of an old version that has drained itself no state is left to rewrite; the settings say the new form.
+        # Of an old version that has drained itself no state is left to rewrite; the settings state the new form.
         rewrite = None if self.old().has_drained_itself else self.upgrade.rewrite
         return self.request_for(
             self.upgrade.target,
@@ -278,7 +278,7 @@ class Tools:
     def patiently(self, state: UpgradeState, patience_seconds: float, act: Callable[[], Result]) -> Result:
         """Do an act that another controller or a silent store may block for a moment.
 
-        While the phase is younger than ``patience_seconds``, such an error is raised at once and the next look retries.
+        While the phase is younger than ``patience_seconds``, such an error is raised at once and the next poll retries.
         After that this call itself retries: a worker that comes late has not seen the earlier tries.
         """
 
@@ -290,11 +290,11 @@ class Tools:
         return LATE.call(self.context.clock, act, may_pass)
 
     def pause_seconds(self, spec: DeploymentSpec) -> float:
-        """Seconds between two looks at a deployment."""
+        """Seconds between two polls of a deployment."""
         return min(max(spec.version.settings.command_poll_seconds, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
 
     def handover_pause_seconds(self, state: UpgradeState, spec: DeploymentSpec) -> float:
-        """Seconds between two looks at a deployment that was told to end; shorter, since the stream may stand still."""
+        """Seconds between two polls of a deployment that must end; shorter, since the stream may be stopped."""
         share_seconds = HANDOVER_SHARE * self.waited_seconds(state)
         return min(max(share_seconds, MIN_HANDOVER_PAUSE_SECONDS), self.pause_seconds(spec))
 
@@ -309,8 +309,8 @@ def describe_error(error: StreamStateError) -> str:
     return " ".join(str(error).split())[:MAX_TEXT_CHARACTERS]
 
 
-# Where a version that is given up began, whether it has run batches since, and whether its output can be undone: from
-# its logs and its recorded plans, before anything is changed.
+# Where an abandoned version started, whether it has run batches since, and whether its output can be undone: from its
+# logs and its recorded plans, before anything is changed.
 
 
 def why_not_undone(tools: Tools, state: UpgradeState) -> str:
@@ -333,9 +333,9 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
 
 
 def beginning_id(tools: Tools, seen: Observation) -> str | None:
-    """The snapshot that the given-up deployment began from, or that the rollback names; None for a fresh start.
+    """The snapshot that the abandoned deployment started from, or that the rollback names; None for a fresh start.
 
-    The old version itself is given up where its drain left state that a seed would drop. It goes back to the newest
+    The old version itself is abandoned where its drain left state that a seed would drop. It goes back to the newest
     snapshot from before the drain in which no query was flushed.
     """
     upgrade = tools.upgrade
@@ -353,16 +353,16 @@ def _unflushed(tools: Tools, event: Draining) -> str | None:
 
 
 def beginning_of(tools: Tools, seen: Observation) -> SnapshotManifest | None:
-    """The snapshot where the old version would go on if the new one had never run, or None."""
+    """The snapshot where the old version would continue if the new one had never run, or None."""
     snapshot_id = beginning_id(tools, seen)
-    if snapshot_id is None:  # a fresh start: the old version would go on from its own end
+    if snapshot_id is None:  # a fresh start: the old version would continue from its own end
         old = tools.old()
         snapshot_id = getattr(old.drained or old.terminal, "snapshot_id", None)
     return None if snapshot_id is None else tools.control.readable_manifest(snapshot_id)
 
 
 def has_run_batches(tools: Tools, seen: Observation, beginning: SnapshotManifest | None) -> bool:
-    """Whether a deployment has committed or planned a batch of its own."""
+    """Whether a deployment has committed or planned a batch itself."""
     is_fresh = beginning is None or seen.spec.start.mode == "fresh"
     for name, checkpoint in built_checkpoints(tools.context.home, seen).items():
         try:
@@ -377,8 +377,8 @@ def has_run_batches(tools: Tools, seen: Observation, beginning: SnapshotManifest
 
 
 def has_only_planned(tools: Tools, seen: Observation, beginning: SnapshotManifest) -> bool:
-    """Whether an ended deployment left the state that it began with, and at most one planned batch of each query, from
-    the sources that the version before reads. Unknown counts as no."""
+    """Whether an ended deployment left the state that it started with, and at most one planned batch of each query,
+    from the sources that the version before reads. Unknown counts as no."""
     started = {event.query_name: event for event in seen.of_kind(QueryStarted, any_attempt=True)}
     for name, checkpoint in built_checkpoints(tools.context.home, seen).items():
         before, event = beginning.queries.get(name), started.get(name)
@@ -397,7 +397,7 @@ def has_only_planned(tools: Tools, seen: Observation, beginning: SnapshotManifes
 
 
 def refusal_of(upgrade: Upgrade, means: Mapping[str, UndoMeans], sinks: Mapping[str, str]) -> str:
-    """Which query's sink prevents an undo, and what would help; "" for none.
+    """Which query's sink prevents an undo, and what would help, or "".
 
     Args:
         means: how the output of each query can be undone.

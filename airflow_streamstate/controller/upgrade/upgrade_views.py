@@ -59,9 +59,9 @@ class UpgradeView(View):
 
     Attributes:
         state: the sum of its steps.
-        waits_for: what it waits for, in one line; "" where it is over.
-        pause_seconds: until the next look is worthwhile, or the bell of ``driver`` rings.
-        driver: the driver that it waits for; None for none.
+        waits_for: what it waits for, in one line; "" where it has ended.
+        pause_seconds: until the next poll is worthwhile, or the bell of ``driver`` rings.
+        driver: the driver that it waits for, or None.
     """
 
     form: ClassVar[str] = (
@@ -102,7 +102,7 @@ class UpgradeView(View):
 
     @property
     def is_back(self) -> bool:
-        """Whether an older version is back, after a rollback or an upgrade that was given up."""
+        """Whether an older version is back, after a rollback or an upgrade that was abandoned."""
         return self.state.phase == "rolled_back"
 
     @property
@@ -127,7 +127,7 @@ class UpgradeView(View):
 
     @property
     def driver_text(self) -> str | None:
-        """``waits`` for a driver that waits, or why none does; None where that is not decided."""
+        """``waits`` for a driver that waits, or why none does; None if that is not decided."""
         driver = self.state.driver
         return "waits" if isinstance(driver, DriverWaits) else None if driver is None else driver.why
 
@@ -142,7 +142,7 @@ class UpgradeView(View):
         return self.outcome == ("upgraded" if self.state.upgrade.asked == "upgrade" else "rolled_back")
 
     def is_end_of_cancel(self, after_stop: AfterStop) -> bool:
-        """Whether it ended as its cancellation asked: refused, or by ``after_stop`` where the stop had begun."""
+        """Whether it ended as its cancellation asked: refused, or by ``after_stop`` where the stop had started."""
         return self.outcome == "refused" or (self.is_what_was_asked if after_stop == "finish" else self.is_back)
 
     @property

@@ -161,8 +161,8 @@ def version_to_return_to(
     """The deployment whose code a rollback runs again. Takes a lease on the snapshot that the request names.
 
     Raises:
-        InvalidRequestError: there was no deployment before; or an upgrade that was given up made the current one, so
-            that the one before it was given up, or is the same code.
+        InvalidRequestError: there was no deployment before; or an upgrade that was abandoned made the current one, so
+            that the one before it was abandoned, or is the same code.
         SnapshotNotFoundError: there is no such snapshot, or it is being removed.
         IncompatibleUpgradeError: the snapshot is older than allowed.
     """
@@ -211,7 +211,7 @@ def _before(control: StreamControl, seen: Observation) -> str:
 
 
 def _is_same_anew(control: StreamControl, spec: DeploymentSpec, before: str, upgrade_id: str) -> bool:
-    """Whether an upgrade that never started its new version has deployed the old code anew."""
+    """Whether an upgrade that never started its new version has deployed the old code again."""
     with suppress(DataError, DeploymentNotFoundError):
         is_anew = spec.request_id == return_request_id_for(upgrade_id, "anew")
         return is_anew and control.spec(before).version.application == spec.version.application
@@ -237,7 +237,7 @@ class Upgrades:
         self._home = context.home
         self._clock: Clock = context.clock
 
-    # begin
+    # start
 
     def begin(
         self,
@@ -260,7 +260,7 @@ class Upgrades:
             StreamNotFoundError: the stream was never deployed.
             InvalidRequestError: the request is wrong, or the new version could not be launched.
             BusyError: another upgrade is under way.
-            ConflictError: the request id stands for another request, or the stream is silent.
+            ConflictError: the request id belongs to another request, or the stream is silent.
         """
         request_id = request_id_or_new(request_id, self._clock)
 
@@ -389,7 +389,7 @@ class Upgrades:
         )
 
     def keeps_lease(self, stream_id: str, upgrade_id: str) -> Callable[[], None]:
-        """A function that renews the lease of an upgrade; for the caller that drives it to call at each look."""
+        """A function that renews the lease of an upgrade; for the caller that drives it to call at each poll."""
         lease = Lease(self._clock, LEASE_SECONDS)
 
         def keep() -> None:
@@ -404,7 +404,7 @@ class Upgrades:
         self._journal(stream_id).prolong(upgrade_id, seconds)
 
     def leave(self, stream_id: str, upgrade_id: str) -> None:
-        """Record that this caller drives the upgrade no more, so that watchers need not wait; not where it is over."""
+        """Record that this caller no longer drives the upgrade, so that watchers need not wait; not if it has ended."""
         journal = self._journal(stream_id)
         if journal.is_under_way(upgrade_id):
             journal.release(upgrade_id, self._context.requested_by)
@@ -412,7 +412,7 @@ class Upgrades:
     def take_over(self, stream_id: str, upgrade_id: str) -> UpgradeView:
         """Take the steps that can be taken now of an upgrade whose owner is gone, by its own ``if_abandoned``.
 
-        Any number of watchers may do so at once. An owner that comes back holds it again, and goes on from there.
+        Any number of watchers may do so at once. An owner that comes back holds it again, and continues from there.
         Raises as ``advance``.
         """
         tools, state = self._tools(stream_id, upgrade_id)
@@ -452,14 +452,14 @@ class Upgrades:
         seconds: float,
         on_progress: Report | None = None,
     ) -> UpgradeView:
-        """Begin an upgrade or a rollback as soon as no other one holds the stream; records nothing before.
+        """Start an upgrade or a rollback as soon as no other one holds the stream; records nothing before.
 
-        The same request id finds the same upgrade. An upgrade that was recorded but lost the claim is over: the
-        request then goes on under an id derived from its own.
+        The same request id finds the same upgrade. An upgrade that was recorded but lost the claim has ended: the
+        request then continues under an id derived from its own.
 
         Args:
             request_id: the same for every retry of this request; None for a new request.
-            begin: begins it under the given request id.
+            begin: starts it under the given request id.
             seconds: how long to wait.
             on_progress: called with what it waits for.
 
@@ -519,7 +519,7 @@ class Upgrades:
         return self.view(stream_id, upgrade_id)
 
     def has_work(self, stream_id: str, upgrade_id: str) -> bool:
-        """Whether ``advance`` would do anything, or the upgrade is over; writes nothing."""
+        """Whether ``advance`` would do anything, or the upgrade has ended; writes nothing."""
         tools, state = self._tools(stream_id, upgrade_id)
         return state.is_over or isinstance(self._next(tools, state), Act)
 
@@ -565,7 +565,7 @@ class Upgrades:
 
     @contextmanager
     def _held_within_an_act(self, tools: Tools, state: UpgradeState) -> Iterator[None]:
-        """Prolong the lease for the time of an act whose worker, taken for gone, would find its upgrade given up: one
+        """Prolong the lease for the time of an act whose worker, taken for gone, would find its upgrade abandoned: one
         that captures a large state is not gone. The lease of a worker that dies in the act expires by itself."""
         upgrade = tools.upgrade
         gives_up = upgrade.ends_untouched if state.has_touched_nothing else upgrade.if_abandoned == "rollback"
@@ -593,7 +593,7 @@ class Upgrades:
         """Bring an upgrade to its end.
 
         Args:
-            timeout_seconds: how long to wait; after it the upgrade stays under way, for any caller to go on with.
+            timeout_seconds: how long to wait; after it the upgrade stays under way, for any caller to continue with.
             on_progress: called with what it waits for.
             on_step: called with each step, in one line.
             tells_end: report the last step as well.
@@ -644,9 +644,13 @@ class Upgrades:
         )
 
     def settle(self, stream_id: str, upgrade_id: str, timeout_seconds: float) -> UpgradeView:
-        """Advance an upgrade until it is over, or a version runs again and its health is checked: for a caller that is
-        about to leave it. Any caller can go on with the rest, and watchers do. Raises InvalidRequestError: there is no
-        such upgrade."""
+        """Advance an upgrade until it has ended, or a version runs again and its health is checked.
+
+        For a caller that is about to leave it. Any caller can continue with the rest, and watchers do.
+
+        Raises:
+            InvalidRequestError: there is no such upgrade.
+        """
         keep_lease = self.keeps_lease(stream_id, upgrade_id)
 
         def look() -> UpgradeView | None:
@@ -696,7 +700,7 @@ class Upgrades:
         """Cancel an upgrade; the first cancellation counts. ``advance`` then brings it to its end.
 
         Args:
-            after_stop: where the old version was already told to stop: ``finish`` the upgrade, or ``rollback``.
+            after_stop: if the old version was already ordered to stop: ``finish`` the upgrade, or ``rollback``.
 
         Raises:
             InvalidRequestError: there is no such upgrade.
@@ -717,7 +721,7 @@ class Upgrades:
 
 
 def request_id_of_turn(request_id: str, number: int) -> str:
-    """The id under which a request goes on that lost the claim; ``number`` counts from 2."""
+    """The id under which a request continues that lost the claim; ``number`` counts from 2."""
     return "turn-" + hashlib.sha256(f"{request_id} {number}".encode()).hexdigest()[:40]
 
 

@@ -37,11 +37,11 @@ class CompleteThrough(View):
 
     Attributes:
         query_name: the query that was asked about; None for all of the stream.
-        through_at: windows that end at or before it are complete; None for none yet.
+        through_at: windows that end at or before it are complete; None before the first one.
         deployment_id: the deployment whose log shows it; None where ``through_at`` is.
-        queries: by query of the current deployment, its own; None for none yet.
+        queries: by query of the current deployment, its own; None before its first one.
         without_watermark: queries that were asked about, and have committed a batch, and have no watermark.
-        reopened_from_at: up to here results were complete before an undo took some out of the sinks; None for none.
+        reopened_from_at: up to here results were complete before an undo took some out of the sinks, or None.
         known_queries: the queries of the current deployment, if all have started; else empty.
     """
 
@@ -70,7 +70,7 @@ class _Link:
 
     Attributes:
         last_batches: by query, the last batch whose output stayed; None for all batches.
-        next_start: how the deployment after it begins; "" for the current deployment.
+        next_start: how the deployment after it starts; "" for the current deployment.
     """
 
     spec: DeploymentSpec
@@ -177,7 +177,7 @@ class Completing:
         if start.undoes is not None and start.snapshot_id is not None and not stays_on_undo:
             manifest = control.readable_manifest(start.snapshot_id)
             if manifest is None:
-                return None  # which batches stayed is not known any more: the current deployment's own log tells
+                return None  # which batches stayed is not known any more: the current deployment's own log decides
             before = manifest.deployment_id
             last_batches = {name: query.position.batch_id for name, query in manifest.queries.items()}
         if before is None:
@@ -258,7 +258,7 @@ class Completing:
 
 
 def _emitted_ms(checkpoint: Checkpoint, commit_ids: Sequence[int]) -> int:
-    """The watermark up to which these committed batches have emitted every window; 0 for none."""
+    """The watermark up to which these committed batches have emitted every window, or 0."""
     for batch_id in reversed(commit_ids):
         entry = checkpoint.read_offset(batch_id)
         if entry is None:
@@ -275,13 +275,13 @@ def _emitted_ms(checkpoint: Checkpoint, commit_ids: Sequence[int]) -> int:
 
 
 def _earliest(moments: Mapping[str, datetime | None]) -> datetime | None:
-    """The earliest of them; None for none, or where one is not known."""
+    """The earliest of them; None if there are no moments, or one is not known."""
     known = [moment for moment in moments.values() if moment is not None]
     return min(known) if known and len(known) == len(moments) else None
 
 
 def _follows_watermark(checkpoint: Checkpoint, batch_id: int) -> bool:
-    """Whether a batch that ran without a watermark stands behind one that had one: a skipped batch."""
+    """Whether a batch that ran without a watermark follows one that had one: a skipped batch."""
     commit = checkpoint.read_commit(batch_id)
     return commit is not None and commit.next_batch_watermark_ms > 0
 
@@ -295,7 +295,7 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def _described(found: CompleteThrough) -> str:
-    """Where a stream stands, in a clause for people."""
+    """How far a stream is complete, in a human-readable clause."""
     if found.through_at is None:
         return "nothing is complete yet"
     more = "" if found.reopened_from_at is None else f", taken back from {format_time(found.reopened_from_at)}"
@@ -303,7 +303,7 @@ def _described(found: CompleteThrough) -> str:
 
 
 def _unanswerable(found: CompleteThrough) -> InvalidRequestError | None:
-    """The error of a question that this stream never answers; None for none."""
+    """The error of a question that this stream never answers, or None."""
     if found.without_watermark:
         return InvalidRequestError(
             "a query has no watermark, so no hour of it is ever complete",
@@ -339,7 +339,7 @@ def _ended(seen: Observation, found: CompleteThrough, condition: WaitCondition) 
 
 
 def _stays_ended(seen: Observation, ended_for_seconds: float) -> bool:
-    """Whether nothing is known that starts it again, and it has stood still for so long."""
+    """Whether nothing is known that starts it again, and it has been stopped for long enough."""
     register = seen.register
     if register.retirement is not None:
         return True

@@ -39,7 +39,7 @@ WANTED: tuple[Wanted, ...] = get_args(Wanted)
 IfStopped = Literal["fail", "wait"]
 IF_STOPPED: tuple[IfStopped, ...] = get_args(IfStopped)
 UNANSWERED = "unanswered"
-"""The key of a ``DeadlineExceededError`` that says why the home gave no answer at the deadline."""
+"""The key of a ``DeadlineExceededError`` that states why the home gave no answer at the deadline."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class WaitCondition(View):
             upgrade, the stream free of upgrades, its results complete up to a moment of event time, or the stream
             neither running nor finished.
         deployment_id: for ``rehearsed`` the rehearsal, for ``upgrade`` the upgrade, for ``free`` the upgrade that held
-            the stream when the wait began.
+            the stream when the wait started.
         command_id: the order, whose own ends count too; None for an order of any client.
         snapshot_id: for ``snapshot``; None for any.
         request_id: for ``snapshot``: the request, answered by any deployment; None for no request.
         max_lag: for ``caught_up``: the lag that each source may have.
         complete_at: for ``complete``: the moment, RFC 3339.
         query_name: for ``complete``: the query whose results are meant; None for all queries.
-        ended_for_seconds: for ``complete``: for how long a stream that has ended may stand still before it counts as
+        ended_for_seconds: for ``complete``: for how long a stream that has ended may stay so before it counts as
             ended for good.
         if_stopped: for ``finished``: what follows where somebody stopped, drained, killed or replaced the deployment:
             ``fail``, or ``wait`` for the end of what continues it.
@@ -90,7 +90,7 @@ class WaitCondition(View):
 
     @property
     def command_kind(self) -> str:
-        """The kind of command that leads to it; "" for none."""
+        """The kind of command that leads to it, or ""."""
         return ORDER_FOR[self.wanted].kind if self.wanted in ORDER_FOR else ""
 
     def is_fulfilled_by(self, end: Outcome) -> bool:
@@ -111,16 +111,16 @@ class WaitCondition(View):
 
 @dataclass(frozen=True)
 class WaitResult:
-    """What a look saw.
+    """What a poll saw.
 
     Attributes:
         outcome: ``pending``: it may still come; ``done``: it came; ``over``: it cannot come any more.
         result: for ``done``; plain JSON, the same in every process that looks.
         error: for ``over``: why.
-        last_seen: where it stands, in a line for people.
+        last_seen: its state, in one human-readable line.
         found: for ``done`` and ``over``: the status of the deployment, or the end of the order or the deployment.
-        pause_seconds: how long to wait before the next look, by the settings of the deployment; None for no preference.
-        due: the write that is due after this look; the look itself writes nothing.
+        pause_seconds: how long to wait before the next poll, by the settings of the deployment; None for no preference.
+        due: the write that is due after this poll; the poll itself writes nothing.
     """
 
     outcome: Literal["pending", "done", "over"]
@@ -140,7 +140,7 @@ class WaitResult:
 
     @property
     def end(self) -> Outcome:
-        """The end of the order or the deployment; raises TypeError where there is none."""
+        """The end of the order or the deployment; raises TypeError if it does not exist."""
         if not isinstance(self.found, Outcome):
             raise TypeError("this look saw no end")
         return self.found
@@ -191,7 +191,7 @@ def mark_known_good(context: ControllerContext, stream_id: str, deployment_id: s
 def has_proven_itself(context: ControllerContext, seen: Observation) -> bool:
     """Whether a deployment is healthy by an upgrade's defaults, without waiting for anything."""
     # A deployment that still catches up is not known good yet. One whose input never pauses always has some left: it is
-    # known good where that is no more than a batch or two. A source that cannot tell its lag does not count against it:
+    # known good if that is no more than a batch or two. A source that cannot report its lag does not count against it:
     # otherwise a stream of such sources would keep everything.
     is_over = seen.has_come_to_its_end
     if not is_over and any(has_some_left(query) and not keeps_level(query) for query in beats_of(seen).values()):
@@ -209,7 +209,7 @@ def has_proven_itself(context: ControllerContext, seen: Observation) -> bool:
 
 
 def ended_by_somebody(seen: Observation, end: Outcome) -> str:
-    """Who or what ended a run before its input did, in words; "" for a run that failed, or came to its end."""
+    """Who or what ended a run before its input did, as text; "" for a run that failed, or came to its end."""
     if end.is_of_itself:
         return ""
     terminal = seen.drained or seen.terminal
@@ -227,7 +227,7 @@ def ended_by_somebody(seen: Observation, end: Outcome) -> str:
 
 
 def may_be_continued(seen: Observation, end: Outcome) -> bool:
-    """Whether a run that ended before its input may go on: somebody ended it, or watchers restart it."""
+    """Whether a run that ended before its input may continue: somebody ended it, or watchers restart it."""
     if seen.register.retirement is not None:
         return False
     is_restarted = seen.register.restart_policy.on_failure == "restart" and not gave_up_of(seen)
@@ -263,12 +263,12 @@ def _by(seen: Observation, kind: str) -> str:
 
 
 def reason_of_end(seen: Observation) -> str:
-    """What the order that ended the run gave as its reason; "" for none."""
+    """What the order that ended the run gave as its reason, or ""."""
     order = seen.accepted(DrainNotification.kind if seen.drained is not None else StopRequest.kind)
     return "" if order is None else str(order.command.get("reason") or "")
 
 
-# Progress of a wait for a log: a line for each change, not for each look.
+# Progress of a wait for a log: a line for each change, not for each poll.
 
 _AGES = re.compile(r"\d+(\.\d+)? s( ago)?")
 _COUNTS = re.compile(r"[\d,]+ of ")
@@ -276,7 +276,7 @@ _SECONDS_BETWEEN_COUNTS = 5.0
 
 
 def only_news(tell: Callable[[str], None], clock: Clock) -> Callable[[str], None]:
-    """Tells a text unless it is the last one with other ages; one with only other counts at most every 5 seconds."""
+    """Reports a text unless it is the last one with other ages; one with only other counts at most every 5 seconds."""
     last, told_at_seconds = "", 0.0
 
     def report(text: str) -> None:

@@ -106,7 +106,7 @@ def clean_up(control: StreamControl, seen: Observation) -> list[str]:
 def retire_commands(control: StreamControl, deployment_id: str) -> list[str]:
     """Delete the commands of a deployment that is not current any more; their keys.
 
-    A drain holds for the deployment, so one that no attempt had begun gets the event ``Ignored`` as its end.
+    A drain holds for the deployment, so one that no attempt had started gets the event ``Ignored`` as its end.
     """
     journal = control.journal(deployment_id)
     slots = journal.commands()
@@ -144,14 +144,14 @@ def _delete(journal: Journal, slot: CommandSlot) -> bool:
     try:
         journal.delete_command(slot)
     except VersionConflictError:
-        return False  # the writer that changed it meanwhile deletes it
+        return False  # the writer that changed it in the meantime deletes it
     return True
 
 
 log = logging.getLogger(__name__)
 
 PASSING = (UnavailableError, OutcomeUnknownError, ObjectExistsError, VersionConflictError)
-"""Errors of a step that say nothing about the stream: the next step may succeed."""
+"""Errors of a step that are no evidence about the stream: the next step may succeed."""
 Report = Callable[[str], None]
 Look = Callable[[WaitCondition], WaitResult]
 LookName = Literal[Wanted, "snapshot request"]
@@ -171,7 +171,7 @@ def poll(
     """Look until there is a result; None where the time was up first. The one loop under every wait (Law 6).
 
     It looks at least once, and once more when the time is up. ``pause_seconds`` is called before each pause. ``pause``
-    pauses so long, or shorter where it knows that there is something to see; None for the clock's sleep.
+    pauses for that time, or less if it knows that there is something to see; None for the clock's sleep.
     """
     end = clock.monotonic_seconds() + timeout_seconds
     while True:
@@ -216,13 +216,13 @@ class Waits:
         Raises:
             StreamNotFoundError, DeploymentNotFoundError: it does not exist.
             InvalidRequestError: no snapshot was requested under this request id.
-            UnavailableError: the home did not answer, which says nothing about the stream.
+            UnavailableError: the home did not answer, which is no evidence about the stream.
         """
         is_request = condition.wanted == "snapshot" and condition.request_id is not None
         return self.looks["snapshot request" if is_request else condition.wanted](condition)
 
     def advance(self, condition: WaitCondition) -> WaitResult:
-        """One step of a wait: a look, and the write that is due after it. Raises as ``look``.
+        """One step of a wait: a poll, and the write that is due after it. Raises as ``look``.
 
         Such a write repeats a snapshot request that no driver took up in time, deletes a command that has ended, or
         marks a healthy version as known good.
@@ -239,18 +239,18 @@ class Waits:
         *,
         poll_interval_seconds: float | None = None,
     ) -> WaitResult:
-        """Wait until the condition holds. The work goes on, however the wait ends.
+        """Wait until the condition holds. The work continues, however the wait ends.
 
         Args:
             condition: what is waited for.
             timeout_seconds: how long to wait.
-            on_progress: called after each look with what was seen.
+            on_progress: called after each poll with what was seen.
             poll_interval_seconds: None: by the settings of the deployment.
 
         Raises:
             DeploymentFailedError: the deployment or its flush failed; with the script's traceback and its log.
             ConflictError: it cannot come any more.
-            DeadlineExceededError: not within the timeout; says what was last seen (Law 6).
+            DeadlineExceededError: not within the timeout; the error states what was last seen (Law 6).
             ExpiredError: the order had expired when the driver read it.
             StreamNotFoundError, DeploymentNotFoundError, InvalidRequestError: as ``look``.
         """
@@ -298,7 +298,7 @@ class Waits:
         )
 
     def time_to_look(self, condition: WaitCondition, looks_until: str) -> DeadlineExceededError:
-        """As ``out_of_time``, of the part of a wait that a triggerer has: a worker goes on with it."""
+        """As ``out_of_time``, of the part of a wait that a triggerer has: a worker continues with it."""
         goes_on = "a worker looks now, and the wait goes on"
         return self._ended_by_time(
             condition,
@@ -381,7 +381,7 @@ class Waits:
     ) -> WaitResult:
         """The result of a wait whose order, or deployment, ended like this; ``end`` None: it has not ended.
 
-        ``outcome``: the end as a view, where it is that of another deployment.
+        ``outcome``: the end as a view, where it is that of a different deployment.
         """
         if end is None or end.outcome == "lost":  # a lost driver may come back
             return self._pending(seen)
@@ -540,7 +540,7 @@ def _newest_snapshot(seen: Observation) -> str | None:
 
 
 def late_drain(facts: Mapping[str, object]) -> DeadlineExceededError:
-    """The error of a drain that reached a deadline of its own; ``facts``: its context, with ``stream_id``."""
+    """The error of a drain that reached its own deadline; ``facts``: its context, with ``stream_id``."""
     return DeadlineExceededError(
         "the drain reached its deadline and was called off",
         **facts,
@@ -560,7 +560,7 @@ def is_healthy(seen: Observation) -> bool:
 
 
 def proofs_of(seen: Observation) -> dict[str, str]:
-    """By query of this attempt, what shows that it runs: a batch of its own, or that none was due; "" for nothing."""
+    """By query of this attempt, what shows that it runs: a batch, or that none was due; "" for nothing."""
     beat = seen.heartbeat
     if beat is None or beat.attempt != seen.attempt:
         return {}
@@ -586,7 +586,7 @@ def _proof(event: QueryStarted, query: QueryBeat | None) -> str:
 
 
 def describe(seen: Observation) -> str:
-    """Where a deployment stands, in a line for people."""
+    """The state of a deployment, in one human-readable line."""
     state = seen.state
     parts = [f"{state} ({seen.why})"]
     last = seen.last_event

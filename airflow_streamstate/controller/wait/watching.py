@@ -88,8 +88,8 @@ def next_step_of(seen: Observation, state: State, repeats: str = "", one_time: O
     """What can be done about a failed, degraded or silent deployment, the likeliest step first; "" for other states.
 
     Args:
-        repeats: what a resume runs again, in words (``repeating.describe_foreseen``).
-        one_time: queries that no resume can start again; None for none.
+        repeats: what a resume runs again, as text (``repeating.describe_foreseen``).
+        one_time: queries that no resume can start again, or None.
     """
     if state == "silent":
         return _of_silence(seen)
@@ -121,7 +121,7 @@ def _of_silence(seen: Observation) -> str:
 
 
 def _of_one_time_sources(seen: Observation, state: State, one_time: OneTimeSources) -> str:
-    """Resume and rollback would be refused; only a deploy continues, and the sentence says what it loses."""
+    """Resume and rollback would be refused; only a deploy continues, and the sentence states what it loses."""
     is_cut_off = state == "failed" and not isinstance(seen.terminal, Failed)
     begin = "" if is_cut_off else "Fix what the error names, then "
     verb = "deploy" if state == "failed" else "upgrade"
@@ -210,7 +210,7 @@ class Watching:
         self._clock = context.clock
 
     def status(self, seen: Observation) -> StreamStatus:
-        """Where the observed deployment stands."""
+        """The status of the observed deployment."""
         now = self._clock.now()
         last = seen.last_event
         intent = seen.register.intent
@@ -285,7 +285,7 @@ class Watching:
         )
 
     def _place_of(self, seen: Observation) -> str:
-        """Where the driver runs, and why its cluster does not tell whether it does; "" for this machine."""
+        """Where the driver runs, and why its cluster does not report whether it runs; "" for this machine."""
         if seen.handle is None or seen.handle.launcher == LOCAL:
             return ""
         host = "" if seen.claim is None or not seen.claim.pid else f", on {seen.claim.host}"
@@ -387,7 +387,7 @@ class Watching:
         )
 
     def log_tail(self, seen: Observation) -> str:
-        """The last lines of the driver's log, secrets hidden, or why they are not shown; "" where there is none."""
+        """The last lines of the driver's log, secrets hidden, or why they are not shown; "" if there is no log."""
         is_alive = seen.launch_status is not None and seen.launch_status.state in ("running", "pending")
         return log_tail_of(self._context, seen.spec, seen.handle, is_alive=is_alive)
 
@@ -430,7 +430,7 @@ def _changed_files(seen: Observation, beat: Heartbeat | None) -> tuple[str, ...]
 
 
 def _remarks(seen: Observation) -> dict[str, tuple[str, ...]]:
-    """Per query, the remarks of its last start, where there are any."""
+    """Per query, the remarks of its last start, if there are any."""
     starts = {event.query_name: event for event in reversed(list(seen.of_kind(QueryStarted, any_attempt=True)))}
     return {
         name: tuple(redacted(seen, one) for one in start.remarks) for name, start in starts.items() if start.remarks
@@ -460,7 +460,7 @@ def log_tail_of(
     except StreamStateError:
         return ""
     if len(text.encode(errors="replace")) >= LOG_TAIL_BYTES:
-        text = text.partition("\n")[2]  # a line cut in two may begin with half a secret
+        text = text.partition("\n")[2]  # a line cut in two may start with half a secret
     if is_alive:
         text = text[: text.rfind("\n") + 1]  # a line that is still being written may end with one
     try:
@@ -607,7 +607,7 @@ def _queries(seen: Observation, state: State) -> dict[str, QueryStatus]:
 
 
 def _ended(position: QueryPosition, known: QueryStatus | None) -> QueryStatus:
-    """The status by the end; what that does not tell is from the last heartbeat, where that was of the same batch."""
+    """The status by the end; what that does not contain is from the last heartbeat, if that was of the same batch."""
     skipped = 0 if known is None else known.skipped_batches
     if known is None or known.batch_id != position.batch_id:
         known = QueryStatus(position.batch_id)

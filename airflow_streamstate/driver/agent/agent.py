@@ -102,7 +102,7 @@ class Supervisor:
     def start_query(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
     ) -> LogicalQuery:
-        """The intercepted ``start()``: start a query, or return one that is over because the latch is closed.
+        """The intercepted ``start()``: start a query, or return one that has ended because the latch is closed.
 
         Everything happens under the latch's lock: a query either runs, and gets its barrier when the latch closes, or
         is not started.
@@ -144,7 +144,7 @@ class Supervisor:
             return logical
 
     def script_ended(self, failure: ScriptFailure | None) -> int:
-        """The script is over: stop its queries, wait for an ending under way, report the end.
+        """The script has ended: stop its queries, wait for an ending under way, report the end.
 
         Returns:
             The exit status of the process: the script's own; 0 after a stop or drain; 4 where it was replaced.
@@ -169,7 +169,7 @@ class Supervisor:
         if attempt.latch.state != "drain" or attempt.latch.is_released or attempt.queries:
             return
         if _flush_has_begun(attempt):
-            return  # an earlier attempt began it, and it cannot be called off
+            return  # an earlier attempt started it, and it cannot be called off
         reason = startable.cannot_flush_reason()
         if reason is not None:
             call_off_drain(attempt, reason)
@@ -214,7 +214,7 @@ class Agent:
     Args:
         end_process: ends the process with a status, from any thread; in a real driver it does not return.
         open_mirror: opens the mirrors of the deployment; None for no mirroring.
-        launch_folder: in which the machine asks the driver to end; "" for none.
+        launch_folder: in which the machine asks the driver to end; "" if not set.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ from airflow_streamstate.protocol.events import Drained, Expired, Rejected
 
 
 class Foresight:
-    """Tries each drain once before it begins, in the background and one at a time: trials of a query share a folder."""
+    """Tries each drain once before it starts, in the background and one at a time: trials of a query share a folder."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -43,7 +43,7 @@ class Foresight:
             return self._under_way is not None
 
     def is_trying(self, command_id: str) -> bool:
-        """Whether the trial of this drain has begun: the drain cannot expire any more."""
+        """Whether the trial of this drain has started: the drain cannot expire any more."""
         with self._guard:
             return command_id == self._under_way or command_id in self._found
 
@@ -149,7 +149,7 @@ class CommandHandler:
         self._looked_at_seconds = self._attempt.clock.monotonic_seconds()
         latch = self._attempt.latch
         if not latch.is_released and latch.state == "drain":
-            # Ordered before this attempt began, or cut short.
+            # Ordered before this attempt started, or cut short.
             drain_deployment(self._attempt, latch.order, tried=self._foresight.tried(latch.order))
         elif latch.state == "snapshot":
             carry_on(self._attempt)  # cut short
@@ -199,7 +199,7 @@ class CommandHandler:
             )
 
     def _cancel(self, command: CancelRequest, slot: CommandSlot) -> None:
-        """Cancel a drain that has not begun; one that has begun looks for this command itself."""
+        """Cancel a drain that has not started; one that has started looks for this command itself."""
         if not cancel_drains(self._attempt):
             self._ignore(command, slot, "no drain of this deployment is under way")
 

@@ -21,11 +21,11 @@ from airflow_streamstate.protocol.script_reads import MOST_TOLD, changed_words
 # Files that the script read before its queries started, and that have other content by now: the next start reads
 # them.
 #
-# Looked at in a thread of its own, since a share that does not answer must not hold up the heartbeat.
+# Looked at in its own thread, since a share that does not answer must not hold up the heartbeat.
 
 
 class ChangedFiles:
-    """The changed files of an attempt, as of the last look."""
+    """The changed files of an attempt, as of the last poll."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -34,7 +34,7 @@ class ChangedFiles:
         self._told: tuple[str, ...] = ()
 
     def told(self) -> tuple[str, ...]:
-        """A sentence for each; begins the next look. Raises nothing."""
+        """A sentence for each; starts the next poll. Raises nothing."""
         if self._attempt.opened.has_begun and not self._is_looking:
             self._is_looking = True
             self._attempt.in_background(self._look)
@@ -81,7 +81,7 @@ class RowRates:
         self._batches: deque[tuple[datetime, int, int, float]] = deque()
 
     def input(self, now: datetime, rows_read: int) -> float | None:
-        """Take in how many rows were read so far; None before there were two looks."""
+        """Take in how many rows were read so far; None before the second poll."""
         if self._read and rows_read < self._read[-1][1]:
             self._read.clear()  # the script has started the query once more
         self._read.append((now, rows_read))
@@ -236,7 +236,7 @@ class HeartbeatWriter:
             return
         progress = query.progress_of(first_id)
         if progress is None and committed_id == first_id and query.is_active():
-            return  # Spark reports a batch right after its commit: the next look finds it
+            return  # Spark reports a batch right after its commit: the next poll finds it
         committed_at = None
         with suppress(StreamStateError):
             committed_at = query.checkpoint.committed_at(first_id)

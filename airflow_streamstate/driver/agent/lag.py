@@ -30,7 +30,7 @@ from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.positions import LagTrend, QueryPosition, SourceLag
 
 OUTSTANDING: tuple[tuple[str, Unit], ...] = (("numFilesOutstanding", "files"), ("numBytesOutstanding", "bytes"))
-"""Metrics of a source that tell its lag, the first one counts (Databricks' sources have them)."""
+"""Metrics of a source that report its lag; the first one counts (Databricks' sources have them)."""
 MAX_FILES = 200_000
 NOT_KNOWN = "no connector knows this kind of source"
 NOT_READ = "nothing of it is read yet"
@@ -56,7 +56,7 @@ class SourceLags:
 
         Args:
             offsets: of the query's last committed batch, in the order of the lines.
-            metrics: of each source at that batch, in the same order; () for none.
+            metrics: of each source at that batch, in the same order; () if not set.
         """
         sources = self._book.sources(query_name)
         if len(sources) != len(offsets):
@@ -76,7 +76,7 @@ class SourceLags:
     def between(
         self, query_name: str, checkpoint: Checkpoint, first: Sequence[str], second: Sequence[str]
     ) -> tuple[Lag | None, ...]:
-        """How much lies between the first and the second offsets, per source; None where unknown."""
+        """How much input is between the first and the second offsets, per source; None where unknown."""
         sources = self._book.sources(query_name)
         if not len(sources) == len(first) == len(second):
             return (None,) * len(sources)
@@ -113,7 +113,7 @@ class SourceLags:
             return Untold("its offset is not that of a source of files")
         upto, taken, newest_ms = self._taken.get((query_name, known.source.folder), (-1, set(), 0))
         if last < upto:
-            upto, taken, newest_ms = -1, set(), 0  # the query began again at other offsets
+            upto, taken, newest_ms = -1, set(), 0  # the query started again at other offsets
         if last > upto:
             entries = files_taken(checkpoint.store, checkpoint.key(f"sources/{known.source.folder}"), last, upto)
             taken.update(entry.path for entry in entries)
@@ -151,7 +151,7 @@ class Behind:
     """The last answers of the sources of one query.
 
     Attributes:
-        snapshot_id: the newest snapshot that has the query; None for none.
+        snapshot_id: the newest snapshot that has the query; None if no snapshot has it.
         batches_since_snapshot: committed batches that are not in it.
     """
 
@@ -172,7 +172,7 @@ class LagPoll:
     """The answer of one source after one batch.
 
     Attributes:
-        committed_at: when the batch's trigger was over; None where Spark does not tell.
+        committed_at: when the batch's trigger ended; None where Spark does not report it.
         offset: of the source, at the end of that batch.
         behind: what the source had at ``asked_at``, after that offset.
         idle_triggers: triggers of the query without input until then.
@@ -189,28 +189,28 @@ class LagPoll:
 class Trend:
     """The lag behind one source over the last batches of this attempt.
 
-    Each batch has one look, the earliest: until the next commit the lag can only grow. At a trigger without input
-    between two looks the lag was 0; the reading speed is counted from the last such moment.
+    Each batch has one poll, the earliest: until the next commit the lag can only grow. At a trigger without input
+    between two polls the lag was 0; the reading speed is counted from the last such moment.
     """
 
     def __init__(self) -> None:
         self._looks: deque[LagPoll] = deque(maxlen=TREND_BATCHES)
 
     def take(self, look: LagPoll) -> None:
-        """Take in a look, the first of its batch."""
+        """Take in a poll, the first of its batch."""
         if not self._looks or look.batch_id > self._looks[-1].batch_id:
             self._looks.append(look)
 
     @property
     def first_offset(self) -> str | None:
-        """The offset from which ``read`` is counted; None before the first look."""
+        """The offset from which ``read`` is counted; None before the first poll."""
         return self._looks[self._first()].offset if self._looks else None
 
     def told(self, read: int | None) -> LagTrend | None:
-        """The trend; None before there were looks at two batches.
+        """The trend; None before two batches were polled.
 
         Args:
-            read: how much lies between ``first_offset`` and the offset of the last look; None where unknown.
+            read: how much input is between ``first_offset`` and the offset of the last poll; None where unknown.
         """
         if len(self._looks) < 2:
             return None
@@ -249,11 +249,11 @@ class Trend:
         return 0 if self._was_idle(number) else self._looks[number].behind
 
     def _was_idle(self, number: int) -> bool:
-        """Whether a trigger found no input between a look and the one before."""
+        """Whether a trigger found no input between a poll and the one before."""
         return number > 0 and self._looks[number].idle_triggers > self._looks[number - 1].idle_triggers
 
     def _first(self) -> int:
-        """The number of the last look after an idle trigger that another look follows; else 0."""
+        """The number of the last poll after an idle trigger that another poll follows; else 0."""
         return next((number for number in range(len(self._looks) - 2, 0, -1) if self._was_idle(number)), 0)
 
     def _halves(self) -> tuple[LagPoll, LagPoll]:
@@ -321,7 +321,7 @@ class LagLook:
         progress: QueryProgress | None,
         idle_triggers: int,
     ) -> None:
-        """Keep the answers; a trend begins with the first batch of this attempt."""
+        """Keep the answers; a trend starts with the first batch of this attempt."""
         if not lags:
             self._found.pop(query.name, None)
             return
@@ -400,7 +400,7 @@ def committed_offsets(
     return None, (), ()
 
 
-# Offsets of committed batches, told to a consumer group of the source's own system: for its tools, never read back.
+# Offsets of committed batches, reported to a consumer group of the source's own system: for its tools, never read back.
 
 LOOK_SECONDS = 1.0
 """How often the agent looks for a batch that was committed since."""
@@ -450,7 +450,7 @@ class GroupCommits:
         return commit
 
     def _commit(self, query_name: str, number: int, offset: str) -> bool:
-        """Whether the group has the offset now, or there is nothing to tell."""
+        """Whether the group has the offset now, or there is nothing to report."""
         if offset == NO_OFFSET or not self._attempt.sources.sources(query_name)[number].is_known:
             return True
 

@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 
 
 class GaveWayError(UnavailableError):
-    """A snapshot was given up for the end of the deployment, which comes first."""
+    """A snapshot was abandoned because the deployment is being ended, which comes first."""
 
 
 def while_all_stand(
@@ -69,12 +69,12 @@ def while_all_stand(
     As in Malstrom, which snapshots at a barrier through the whole stream; here each query has its own.
 
     Args:
-        act: gets a function that lets the queries continue, to be called as soon as they need not stand any more.
+        act: gets a function that lets the queries continue, to be called as soon as they need not wait any more.
         is_enough: polled; True to stop waiting for the batches in flight. What it raises is raised.
 
     Raises:
         DeadlineExceededError: the batches in flight took too long; ``act`` was not called.
-        ConflictError: a batch failed, or an ending has begun; ``act`` was not called.
+        ConflictError: a batch failed, or an ending has started; ``act`` was not called.
         FencedError: this attempt was replaced.
         and what ``act`` or ``is_enough`` raises.
     """
@@ -211,7 +211,7 @@ class LiveSnapshots:
         return not self._has_commits
 
     def _is_enough(self, command: Command | None) -> bool:
-        """Whether the command is late, so that no query stands for it; raises GaveWayError."""
+        """Whether the command is late, so that no query waits for it any more; raises GaveWayError."""
         self._give_way()
         now = self._attempt.clock.now()
         if command is None or (command.deadline_at is not None and now > command.deadline_at):
@@ -278,7 +278,7 @@ class PeriodicSnapshots:
         newest = self._newest()
         left_seconds = self._left_seconds(newest, every)
         if left_seconds > 0:
-            self._wait(left_seconds)  # a command asked for one meanwhile
+            self._wait(left_seconds)  # a command asked for one in the meantime
         elif self._has_news(newest):
             self._try(every)
 
@@ -370,7 +370,7 @@ ROUND_SECONDS = 10.0
 FAILING_SECONDS = 60.0
 """Pause after an error of a mirror."""
 CLEAR_SECONDS = 3_600.0
-"""Pause between two looks for partial copies."""
+"""Pause between two polls for partial copies."""
 
 OpenMirror = Callable[[str], Store]
 
@@ -420,7 +420,7 @@ class Mirroring:
             try:
                 self._copy(uri, snapshot_id)
             except SnapshotNotFoundError:
-                self._done.add((uri, snapshot_id))  # pruned meanwhile
+                self._done.add((uri, snapshot_id))  # pruned in the meantime
             except DataError as error:
                 self._done.add((uri, snapshot_id))  # it stays damaged; the next attempt looks again
                 self._fails(uri, snapshot_id, error)

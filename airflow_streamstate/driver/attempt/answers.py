@@ -50,7 +50,7 @@ def ignore(attempt: Attempt, command: Command, number: int, reason: str) -> None
 
 
 def clean_up(attempt: Attempt) -> None:
-    """Delete the commands that have ended; the agent's next look retries what the store did not delete."""
+    """Delete the commands that have ended; the agent's next poll retries what the store did not delete."""
     for _ in CLEAN_UP.begin(attempt.clock):
         try:
             _delete_answered(attempt)
@@ -79,11 +79,11 @@ def call_off_drain(attempt: Attempt, reason: str) -> None:
         attempt.latch.reopen()
 
 
-# Cancelling drains that have not begun to flush.
+# Cancelling drains that have not started to flush.
 
 
 def cancel_drains(attempt: Attempt, *, but: str = "") -> bool:
-    """Write ``DrainFailed`` for drains that a request cancels before their flush begins; returns whether there was one.
+    """Write ``DrainFailed`` for drains that a request cancels before their flush starts; returns whether there was one.
 
     ``but`` is the id of the drain that is being obeyed: its own end answers the requests. Raises UnavailableError.
     """
@@ -137,7 +137,7 @@ def describe_cancelled(request: CancelRequest) -> str:
 # Audits for what no lock can prevent; the driver notes each finding once.
 #
 # A commit log that skips a batch: its rows were read and never written (Law 12). A predecessor that was taken for
-# dead and went on: its last batches are in the sink twice (1a.8). Batches that advanced offsets and read no row: the
+# dead and continued: its last batches are in the sink twice (1a.8). Batches that advanced offsets and read no row: the
 # sink may have skipped them (Law 14).
 
 GAP = "the commit log of this query passes over batches: their rows may be lost; compare the sink with the source"
@@ -154,7 +154,7 @@ class Audit:
     def follow(self, query_name: str, commit_ids: Sequence[int]) -> None:
         """Check the commits that a heartbeat has just listed.
 
-        A batch counts as missing after two looks: a listing may show a file and not the one before it, and Spark may be
+        A batch counts as missing after two polls: a listing may show a file and not the one before it, and Spark may be
         removing the oldest one.
         """
         passed_over = set(batches_passed_over(commit_ids))
@@ -243,7 +243,7 @@ MAX_REPORT_CHARACTERS = 8_000
 def tell_failed_queries(attempt: Attempt, *, is_last_look: bool = False) -> None:
     """Write ``QueryFailed`` for each query that failed by itself, once per run.
 
-    If the store does not say which batch is planned, the next look writes it, unless this is the last.
+    If the store does not report which batch is planned, the next poll writes it, unless this is the last.
     """
     for query in attempt.queries.all():
         if not query.ended or not query.has_failed_itself or not attempt.queries.begin_to_tell(query):

@@ -46,7 +46,7 @@ def in_daemon_thread(work: Callable[[], None], *, gives_way: bool = True) -> Non
     """Run ``work`` in a daemon thread, at the lowest priority if it ``gives_way``.
 
     Work that another thread waits for must not give way: under full load such a thread hardly runs, and may hold the
-    interpreter's lock meanwhile.
+    interpreter's lock in the meantime.
     """
 
     def run() -> None:
@@ -76,7 +76,7 @@ class StartSnapshot:
     def manifest(self) -> SnapshotManifest | None:
         """The manifest; None for a fresh deployment, and where the snapshot is gone or damaged.
 
-        A query with a checkpoint of its own does not need it (Law 7); everything else calls ``need``.
+        A query with its own checkpoint does not need it (Law 7); everything else calls ``need``.
         """
         if self._snapshot_id is None or self._manifest is not None or self._is_gone:
             return self._manifest
@@ -110,7 +110,7 @@ class ScriptState:
     """The end of the user's script.
 
     Attributes:
-        has_ended: the script is over, or the driver ends it because it ran on for too long.
+        has_ended: the script has ended, or the driver ends it because it ran on for too long.
         has_failed: it ended with an error or a status other than 0.
     """
 
@@ -129,17 +129,17 @@ class Attempt:
         number: the number of this attempt.
         checkpoint_uri_of: maps a key of ``checkpoints`` to the URI that Spark is given.
         say: writes one line to the driver's log.
-        in_background: runs work in a thread of its own.
+        in_background: runs work in its own thread.
         looked_up: secrets that the spec only refers to; they are redacted from every text.
-        open_place: opens the place of snapshots that lie outside ``checkpoints``; None for places without options.
+        open_place: opens the place of snapshots that are outside ``checkpoints``; None for places without options.
 
     Attributes:
         spark_version: the version of the running Spark; "" before there is a session.
         only_drains: this attempt was launched only to drain the deployment.
         oldest_stopped: it obeys the stops of this attempt and of later ones.
         accepts_hazards: the user has accepted that this attempt continues the state by a hazardous plan.
-        ends_loops: end a script that waits in a loop for queries that are over, as in a rehearsal.
-        least_seed_batch_id: 1 where the drain is only assumed, so that its flush would take a batch id of its own.
+        ends_loops: end a script that waits in a loop for queries that have ended, as in a rehearsal.
+        least_seed_batch_id: 1 where the drain is only assumed, so that its flush would take a separate batch id.
     """
 
     ends_loops = False

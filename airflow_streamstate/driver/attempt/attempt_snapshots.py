@@ -80,7 +80,7 @@ def retry_until_fenced(attempt: Attempt, doing: str, act: Callable[[], Result]) 
 
 
 def _bear_refusal(attempt: Attempt, doing: str, error: StoreRefusedError, since: float | None) -> float:
-    """Return since when the store has refused; a note says so once."""
+    """Return since when the store has refused; a note reports it once."""
     now, most = attempt.clock.monotonic_seconds(), attempt.spec.version.settings.lost_after_seconds
     if since is None:
         text = f"a store refuses access that it gave before; the driver retries for {most:g} s"
@@ -108,7 +108,7 @@ def _query_names(attempt: Attempt, held: Collection[str]) -> list[str]:
     """Every query of the deployment: started in this attempt or an earlier one, or in its start snapshot.
 
     Raises:
-        SnapshotNotFoundError, DataError: that is gone or damaged, and no query has a checkpoint of its own.
+        SnapshotNotFoundError, DataError: that is gone or damaged, and no query has its own checkpoint.
     """
     built = checkpoint_names(attempt)
     if not held and not any(attempt.checkpoint_of(name).exists() for name in built):
@@ -318,7 +318,7 @@ def seal_positions(attempt: Attempt, manifest: SnapshotManifest) -> None:
 
 
 def seal_in_background(attempt: Attempt, snapshot_id: str) -> None:
-    """Seal a snapshot at low priority; gives up once the deployment is being ended."""
+    """Seal a snapshot at low priority; the sealing is abandoned once the deployment is being ended."""
     attempt.in_background(lambda: seal_now(attempt, snapshot_id))
 
 

@@ -69,7 +69,7 @@ class Callbacks:
         known.append(Callback(f"{name}#{same + 1}" if same else name, function, within_seconds))
 
     def begin(self) -> None:
-        """A supervisor begins to run the script, perhaps again."""
+        """A supervisor starts to run the script, perhaps again."""
         self.is_supervised = True
         for callbacks in self.named.values():
             # Imported modules are not run again, so their functions stay registered.
@@ -85,7 +85,7 @@ def on_drain(
 ) -> Function | Callable[[Function], Function]:
     """Register a function that runs once at the end of a drain: after the last flush is committed, before ``Drained``.
 
-    It runs in a thread of its own and gets a ``JobEnd``. If it raises, the drain fails, and the next drain calls it
+    It runs in its own thread and gets a ``JobEnd``. If it raises, the drain fails, and the next drain calls it
     again. Works as a decorator, too::
 
         @on_drain

@@ -183,7 +183,7 @@ class Fence:
         if stored is None:
             self._refuse_lost_register()
         elif (stored.value.fencing_token, stored.value.attempt) <= (self._spec.fencing_token, self._number):
-            presence.need()  # excludes another home, in which this stream was begun anew
+            presence.need()  # excludes another home, in which this stream was started from scratch
             self._refuse_earlier(stored.value)
         self.close(None if stored is None else stored.value)
         raise self.error()
@@ -223,7 +223,7 @@ class Fence:
         )
 
     def _check_claim(self) -> None:
-        """Check that the claim is this driver's: a stream that was deployed anew, here or in another home at this
+        """Check that the claim is this driver's: a stream that was deployed again, here or in another home at this
         place, has an attempt of the same name."""
         presence = self._control.presence
         if not presence.is_bound or presence.has_own_claim():
@@ -256,7 +256,7 @@ class Fence:
 
     def _refuse_earlier(self, register: StreamRegister) -> None:
         """Return only if the register, which names an earlier attempt, was written after one that named this attempt:
-        the stream was deleted and begun anew.
+        the stream was deleted and started again.
 
         Raises:
             HomeAwayError: it is older, as in a copy of the home that was made before this attempt.

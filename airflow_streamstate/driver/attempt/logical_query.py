@@ -23,7 +23,7 @@ WAIT_SLICE_SECONDS = 0.5
 POLL_SECONDS = 0.05
 SHOWN_BATCHES = 10
 MAX_VAIN_WAITS = 10
-"""This many waits for a query that is over count as a loop."""
+"""This many waits for a query that has ended count as a loop."""
 
 
 class RunView:
@@ -64,14 +64,14 @@ class LogicalQuery:
         run: the current or last run; None where Spark was not asked to start.
         runs: all of them, flushes too.
         runs_once: the last run is one of the driver's, runs a single batch, and must not be stopped.
-        is_over: it is over for the script, as far as known; ``ended`` looks.
+        is_over: it has ended for the script, as far as known; ``ended`` checks.
         has_ended_itself: it came to its own end during a shutdown, so calling that off does not restart it.
         failed_run: the run whose exception the waits raise; None where it did not fail, or failed without a run.
         last_end: when its last run with the script's own trigger reached its barrier and its end, as far as seen.
         has_failed_itself: it failed, and the script had not stopped it.
         is_failure_told: its failure is written as an event, or is about to be.
         is_failure_given: a wait of the script raised its failure, or ``exception()`` returned it.
-        remarks: for people, on its name.
+        remarks: human-readable, on its name.
         met_barrier: a barrier of the driver ended its last run, which had not come to its end.
     """
 
@@ -102,7 +102,7 @@ class LogicalQuery:
 
     @property
     def ended(self) -> bool:
-        """Whether it is over for the script."""
+        """Whether it has ended for the script."""
         if not self.is_over:
             self._look()
         return self.is_over
@@ -142,7 +142,7 @@ class LogicalQuery:
         return self.has_failed_itself and self._attempt.spec.version.on_query_failure == "degrade"
 
     def await_termination(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until it is over; False at the timeout. Raises FencedError if this attempt was replaced."""
+        """Wait until it has ended; False at the timeout. Raises FencedError if this attempt was replaced."""
         clock, was_over = self._attempt.clock, self.is_over and not self.is_held_back
         end = None if timeout_seconds is None else clock.monotonic_seconds() + timeout_seconds
         while not self.ended or self.is_held_back:
@@ -156,7 +156,7 @@ class LogicalQuery:
         return True
 
     def wait_in_vain(self) -> None:
-        """Slow down a loop around a wait for a query that was over before; where ``Attempt.ends_loops``, end it by
+        """Slow down a loop around a wait for a query that had ended before; where ``Attempt.ends_loops``, end it by
         SystemExit(0)."""
         attempt = self._attempt
         if not attempt.latch.is_released and not attempt.ends_loops:
@@ -349,7 +349,7 @@ class AttemptQueries:
     """The queries that an attempt has started, by name: the script's thread adds them, the agent's thread reads them.
 
     Attributes:
-        first_failed: the query whose failure was told first; None while there is none.
+        first_failed: the query whose failure was reported first; None before the first failure.
         last_start_at_seconds: the monotonic time of the script's last ``start()``; None before the first.
     """
 
@@ -387,7 +387,7 @@ class AttemptQueries:
         self.last_start_at_seconds = at_seconds
 
     def begin_to_tell(self, query: LogicalQuery) -> bool:
-        """Whether this call may tell the failure of a query: two threads may look at once."""
+        """Whether this call may report the failure of a query: two threads may poll at once."""
         with self._guard:
             is_first, query.is_failure_told = not query.is_failure_told, True
             return is_first

@@ -41,9 +41,9 @@ class QueryProgress:
     Attributes:
         output_rows: None where Spark does not report it.
         state: one entry per stateful operator.
-        watermark_at: the event-time watermark; None where there is none.
+        watermark_at: the event-time watermark; None for a query without one.
         source_descriptions: each source in Spark's words, in the order of the offset lines.
-        end_offsets: per source, its end offset as JSON text; ``-`` for none.
+        end_offsets: per source, its end offset as JSON text; ``-`` if it has none.
         dropped_rows: rows dropped as late, over all operators.
         is_idle: a newer trigger found no input.
         source_metrics: the metrics of each source, in the order of ``end_offsets``.
@@ -85,7 +85,7 @@ class SkippedBySink:
 
     Attributes:
         newest: the ids of the last ten, ascending.
-        first: the id of the first one; None for none.
+        first: the id of the first one; None if no batch was skipped.
     """
 
     count: int = 0
@@ -133,7 +133,7 @@ class QueryRun(Protocol):
         """Spark's ``status.isTriggerActive``."""
 
     def has_initialised(self) -> bool:
-        """Whether this run has read its log and begun its own work; before that, no barrier may be put (1a.2)."""
+        """Whether this run has read its log and started its own work; before that, no barrier may be put (1a.2)."""
 
     def has_running_tasks(self) -> bool:
         """Whether a task still runs: after a cut, some outlive the query's thread for a moment."""
@@ -182,7 +182,7 @@ class QuerySource:
         planned: the source as the plan shows it.
         log_folder: the number of Spark's own log of it below ``sources/``, which two uses of one source share; for a
             named source its number in the plan.
-        name: the name from the script, by which Spark finds its offset and its log; "" for none.
+        name: the name from the script, by which Spark finds its offset and its log; "" without one.
     """
 
     planned: Source
@@ -225,7 +225,7 @@ class WriterFacts:
         return any(source.name for source in self.sources)
 
     def in_line_order(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
-        """Reorder values from plan order to the order of the offset lines; () where that is not possible."""
+        """Reorder values from plan order to the order of the offset lines; () if that is not possible."""
         if not self.are_sources_named:
             return values
         places = [source.log_folder for source in self.sources]
@@ -238,8 +238,8 @@ class OwnCheckpoint:
 
     Attributes:
         uri: with its scheme; of the local disk an absolute path.
-        batch_id: the last committed batch; None for none.
-        written_at: when that was committed, by the clock of its file system; None where that is unknown.
+        batch_id: the last committed batch; None if no batch is committed.
+        written_at: when that was committed, by the clock of its file system; None if that is unknown.
         others: folders of the same parent that hold committed batches, too.
         unread_reason: why it could not be read; "" where it was.
     """
@@ -286,10 +286,10 @@ MigrateRow = Callable[[Mapping[str, object], Mapping[str, object]], MigratedStat
 
 @dataclass(frozen=True)
 class RewriteOrder:
-    """State to be written anew.
+    """State to be rewritten.
 
     Attributes:
-        before_uri: a checkpoint that stands at ``batch_id``, with the old state.
+        before_uri: a checkpoint that is at ``batch_id``, with the old state.
         state_format: of the old state: Spark's state checkpoint format, 1 or 2.
         is_rocksdb: the old state is RocksDB's.
         after_uri: a checkpoint whose batch 0 the new version has run; its state is replaced.
@@ -299,10 +299,10 @@ class RewriteOrder:
         aggregates: by operator whose list of aggregates changed, the old and the new ones, normalised: their state is
             migrated without a function, as is state whose fields were widened, added or removed. None: nothing is
             migrated without a function.
-        may_fill: such a migration may fill a field that the old state does not have; not on a way back.
+        may_fill: such a migration may fill a field that the old state does not have; not in a rollback.
         on_written: called with the unique ids of the new state before anything of it is read; with None in format 1.
         is_verified: also compare the old with the new state, and run each function twice.
-        samples: at most so many rows of each kind are shown.
+        samples: at most this many rows of each kind are shown.
     """
 
     before_uri: str
@@ -322,7 +322,7 @@ class RewriteOrder:
 
 @dataclass(frozen=True)
 class RewrittenState:
-    """State that was written anew.
+    """State that was rewritten.
 
     Attributes:
         tables: what was written.
@@ -389,7 +389,7 @@ class StartableQuery(Protocol):
         calls_foreach_batch: bool = False,
         on_failure: Callable[[Exception], None] = lambda _: None,
     ) -> WrittenBatch:
-        """As ``run_trial_batch``, into Parquet files in a new folder of this machine, which appears when it is whole.
+        """As ``run_trial_batch``, into Parquet files in a new local folder, which appears when it is complete.
 
         Raises what the script or Spark raises.
 
@@ -403,8 +403,8 @@ class StartableQuery(Protocol):
         """Compare the rows in two folders of ``write_trial_batch``.
 
         Args:
-            keys: columns of the key of a row, by which it is told which rows changed.
-            samples: at most so many rows of each kind are shown.
+            keys: columns of the key of a row, by which changed rows are recognised.
+            samples: at most this many rows of each kind are shown.
         """
 
     def write_state(self, checkpoint_uri: str, batch_id: int, state_format: int, folder: str) -> WrittenState:
@@ -424,7 +424,7 @@ class StartableQuery(Protocol):
         """
 
     def missing_file(self, paths: Sequence[str]) -> str:
-        """The first of these files that is not there; "" where all are, or where that cannot be told.
+        """The first of these files that is not there; "" where all are, or if that is unknown.
 
         Args:
             paths: as the log of a file source has them.
@@ -457,7 +457,7 @@ class StartableQuery(Protocol):
         """
 
     def try_sink(self, next_batch_id: int, scratch_uri: str) -> tuple[str, ...]:
-        """Try what a start asks of the sink before its first batch, without a change in it; remarks for people.
+        """Try what a start asks of the sink before its first batch, without changing it; human-readable remarks.
 
         Args:
             next_batch_id: of the batch that a start would plan next.
@@ -484,7 +484,7 @@ class StartableQuery(Protocol):
         """How batches can be removed from the sink."""
 
     def repeat_means(self) -> RepeatMeans:
-        """What the sink does with a batch that it already has; ``unknown`` where that cannot be told."""
+        """What the sink does with a batch that it already has; ``unknown`` if that cannot be determined."""
 
     def undo_needs_query_id(self) -> bool:
         """Whether the sink remembers undone batches, so that the query has to continue under another id.
@@ -505,11 +505,11 @@ class StartableQuery(Protocol):
         """Undo it; idempotent after ``find_undo``.
 
         Raises:
-            ConflictError: the undo did not complete, or another writer changed the sink meanwhile.
+            ConflictError: the undo did not complete, or another writer changed the sink in the meantime.
         """
 
     def sink_place(self) -> str:
-        """The location of the sink, for people: a path, a table, or its kind."""
+        """The human-readable location of the sink: a path, a table, or its kind."""
 
     def count_state_rows(self, checkpoint_uri: str) -> tuple[OperatorRows, ...]:
         """Rows in the state at the last committed batch, read with Spark's state reader."""

@@ -53,7 +53,7 @@ class MarkHistory:
     """The marks of one source over the batches of a query.
 
     Attributes:
-        kept: the marks recorded with the offsets that the query began with.
+        kept: the marks recorded with the offsets that the query started with.
     """
 
     kept: Mapping[str, str] = field(default_factory=dict)
@@ -131,9 +131,8 @@ class KnownSource:
     """One source of a query.
 
     Attributes:
-        connector: the connector for its kind; None where there is none.
-        identity: its identity, with its marks before the start; ``UNKNOWN`` but for the folder where there is no
-            connector.
+        connector: the connector for its kind; None if there is no such connector.
+        identity: its identity, with its marks before the start; without a connector ``UNKNOWN`` except for the folder.
         opened: the connection, once it was needed.
     """
 
@@ -153,7 +152,7 @@ class KnownSource:
 
 
 class SourceBook:
-    """What is known of the sources of this attempt's queries; ``reporter`` is told of connectors that fail."""
+    """What is known of the sources of this attempt's queries; ``reporter`` is notified of connectors that fail."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -166,7 +165,7 @@ class SourceBook:
 
     def look_up(self, query_name: str, startable: StartableQuery) -> tuple[KnownSource, ...]:
         """The sources of a query before its start, in the order of its offsets, with their current marks; () where its
-        plan does not tell them."""
+        plan does not show them."""
         with self._guard:
             before = self._queries.get(query_name)
             if before is not None and self._startables[query_name] is startable:
@@ -199,9 +198,9 @@ class SourceBook:
 
         Args:
             before: the identities recorded with its offsets, source by source.
-            last_batch_id: the newest batch that is planned or committed; -1 for none.
+            last_batch_id: the newest batch that is planned or committed; -1 before the first.
             moved_on: the numbers of the sources whose offsets are new and not those recorded.
-            silent: the numbers of the sources that did not say what is lost behind their offsets, so that those may
+            silent: the numbers of the sources that did not report what is lost behind their offsets, so that those may
                 belong to an earlier source.
         """
         for number, known in enumerate(self._queries.get(query_name, ())):
@@ -225,7 +224,7 @@ class SourceBook:
             for known, marks in self._ask_marks(query_name, sources):
                 newest = newest_batch_id()
                 if self._queries.get(query_name) is not sources:
-                    return  # started again meanwhile: how far that run has come is unknown here
+                    return  # started again in the meantime: how far that run has got is unknown here
                 self._keep(query_name, known, Sighting(marks, batch_id, newest))
 
     def identities_at(
@@ -270,14 +269,14 @@ class SourceBook:
         return order == "behind"
 
     def preflight(self, query_name: str, number: int, offset: str, marks: Mapping[str, str]) -> Preflight | None:
-        """The input behind an offset of one source that is lost; None where that is unknown."""
+        """The lost input after an offset of one source; None if that is unknown."""
         if offset == NO_OFFSET:
             return None
         known = self._queries[query_name][number]
         return self._ask(query_name, known, "what it still has", lambda opened: opened.preflight(offset, marks))
 
     def lag(self, query_name: str, offsets: Sequence[str]) -> dict[int, Lag]:
-        """How far each source is ahead of these offsets, by its number; without the sources that cannot tell."""
+        """How far each source is ahead of these offsets, by its number; without the sources that cannot report it."""
         sources = self._queries.get(query_name, ())
         if len(sources) != len(offsets):
             return {}
@@ -297,7 +296,7 @@ class SourceBook:
         return self._ask(query_name, self._queries[query_name][number], what, question)
 
     def explain(self, failure: str) -> str:
-        """A connector's sentence for Spark's failure text; "" where there is none."""
+        """A connector's sentence for Spark's failure text; "" if no connector has one."""
         with self._guard:
             everything = [known for sources in self._queries.values() for known in sources]
         placed = [known for known in everything if isinstance(known.connector, PlacingConnector)]
@@ -315,7 +314,7 @@ class SourceBook:
         return ""
 
     def passes_over_lost(self, query_name: str, number: int) -> bool:
-        """Whether the options of a source say to pass over lost input; False where its connector does not say so."""
+        """Whether the options of a source make it pass over lost input; False where its connector does not know."""
         known = self._queries[query_name][number]
         connector = known.connector
         if not isinstance(connector, PassingOverConnector):

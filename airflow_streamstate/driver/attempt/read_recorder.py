@@ -188,7 +188,7 @@ _walk = threading.local()
 
 
 def _watch(opened: OpenedFiles) -> None:
-    """Have the hooks tell this one, and no other. An audit hook stays for as long as the process lives."""
+    """Have the hooks report to this one, and to no other. An audit hook stays for as long as the process lives."""
     if not _watched:
         sys.addaudithook(_audit)
         _wrap_environ()
@@ -254,7 +254,7 @@ def _current_folder() -> str:
 
 
 def _usable(folders: Sequence[tuple[Place, str]]) -> Iterator[tuple[Place, str]]:
-    """Without the root, and a user's own folder, below which lies everything."""
+    """Without the root, and a user's own folder, which contain everything."""
     home = os.path.realpath(os.environ.get("HOME", os.sep))
     for place, folder in folders:
         if folder != os.sep and (place == "script" or folder != home):

@@ -127,8 +127,10 @@ class Reporter:
         self._say(self.redacted(text))
 
     def outage(self, doing: str, error: StreamStateError) -> None:
-        """Say that something fails for now and is retried, at most twice a minute per error message; ``answered`` with
-        the same ``doing`` ends the outage."""
+        """Report that something fails for now and is retried, at most twice a minute per error message.
+
+        ``answered`` with the same ``doing`` ends the outage.
+        """
         now = self.clock.monotonic_seconds()
         found = self._outages.get(error.message)
         if found is None or now - found.last_at > OUTAGE_LINE_SECONDS:
@@ -147,7 +149,7 @@ class Reporter:
             self.say(f"{what} ({doing}: {error})")
 
     def answered(self, doing: str) -> None:
-        """An activity succeeded: say so once if it had failed before."""
+        """An activity succeeded: report it once if it had failed before."""
         for message, found in list(self._outages.items()):
             if doing in found.doings and self._outages.pop(message, None) is not None and found.is_said:
                 what = "the store is within reach again" if found.is_of_store else "this works again"
@@ -176,7 +178,7 @@ class Reporter:
         return True
 
     def note(self, text: str, **facts: object) -> None:
-        """Tell people something that changes no state: in the log now, as an event as soon as the store takes it."""
+        """Report something that changes no state: in the log now, as an event as soon as the store takes it."""
         self.say(text)
         if len(self._waiting) < MAX_WAITING:
             self.write_soon(Noted, text=text, facts=facts)

@@ -39,7 +39,7 @@ NOTHING_READ = "no batch has read rows yet: an empty batch alone was run"
 
 
 class BatchFailedError(Exception):
-    """A batch that the old version had committed fails in the new one; the text is one line for people."""
+    """A batch that the old version had committed fails in the new one; the text is one human-readable line."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class RanAgain:
     """What ran; filled as it runs.
 
     Attributes:
-        rows_out: None where Spark does not tell.
+        rows_out: None where Spark does not report it.
         has_failed: one failed with its rows.
     """
 
@@ -98,8 +98,7 @@ def run_batches_again(
 
 
 def has_other_state(attempt: Attempt, name: str, deployment_id: str) -> bool:
-    """Whether a query cannot read the state of before a batch of a deployment: it is seeded, or that state was or will
-    be written anew."""
+    """Whether a query cannot read the state before a deployment's batch: it is seeded, or that state is rewritten."""
     if attempt.spec.start.mode == "seed" or rewrite_of(attempt, name) is not None:
         return True
     try:
@@ -172,8 +171,7 @@ class _Trial:
                 return
 
     def _forked(self) -> list[ReadBatch]:
-        """The batches, with the fork standing before the first; in place of it the rehearsal's own fork, where that
-        cannot be."""
+        """The batches, with the fork before the first one; if that is impossible, with the rehearsal's own fork."""
         attempt = self._attempt
         wipe(self._fork)  # of a trial that died
         is_drained = self._is_drained
@@ -191,7 +189,7 @@ class _Trial:
         if batches:
             self._is_before = False
             self._fork, batches = attempt.checkpoint_of(self._name), batches[-1:]
-            with suppress(ObjectMissingError):  # compacted meanwhile: ``_missing`` or Spark's own words tell
+            with suppress(ObjectMissingError):  # compacted in the meantime: ``_missing`` or Spark reports it
                 bring_source_logs(self._old, self._fork, self._moves)
             if not is_drained:
                 self._ran.notes.append(
@@ -215,7 +213,7 @@ class _Trial:
         return ""
 
     def _missing(self, batch: ReadBatch) -> str:
-        """A file of the batch that is not there any more; "" for none."""
+        """A file of the batch that is not there any more; "" if all are there."""
         for number, line in enumerate(batch.entry.source_lines[: len(self._sources)]):
             folder = self._fork.key(f"sources/{self._sources[number].source.folder}")
             read = files_read(batch, number, line, self._fork, folder)
@@ -231,7 +229,7 @@ class _Trial:
         return ""
 
     def _cut(self, batch: ReadBatch, most_rows: int) -> tuple[tuple[str, ...], bool]:
-        """The end of the batch with about so many rows, and whether that is not all of it."""
+        """The end of the batch with about ``most_rows`` rows, and whether that is not all of it."""
         rows = self._rows_of(batch)
         lines = batch.entry.source_lines
         if rows is None or rows <= most_rows:
@@ -271,7 +269,7 @@ class _Trial:
             return line
 
     def _rows_of(self, batch: ReadBatch) -> int | None:
-        """How many rows the batch read, by its offsets, or as its driver said; None where neither tells."""
+        """How many rows the batch read, by its offsets, or as its driver reported; None where both are unknown."""
         counts = [self._rows_between(number, batch) for number in range(len(batch.entry.source_lines))]
         known = [count for count in counts if count is not None]
         if known and len(known) == len(counts):
@@ -324,9 +322,9 @@ class _Trial:
 
 
 def files_read(batch: ReadBatch, number: int, line: str, fork: Checkpoint, folder: str) -> list[str]:
-    """The files that the batch read of one source; none where that is no source of files.
+    """The files that the batch read of one source; no files if it is not a file source.
 
-    Spark passes files over in silence that are gone when a batch begins.
+    Spark silently passes over files that are gone when a batch starts.
     """
     last = parse_file_source_offset(line)
     after = parse_file_source_offset(batch.before[number]) if number < len(batch.before) else None
@@ -335,7 +333,7 @@ def files_read(batch: ReadBatch, number: int, line: str, fork: Checkpoint, folde
     try:
         return [taken.path for taken in files_taken(fork.store, folder, last, -1 if after is None else after)]
     except DataError:
-        return []  # its log is of another kind, or Spark reports that it is damaged
+        return []  # its log is of a different kind, or Spark reports that it is damaged
 
 
 # Runs the batch that a failed query had planned, first and over its own bounds, as every start would (1a.6).
@@ -362,7 +360,7 @@ def run_planned_batch(
         ran: what ran and what did not.
 
     Raises:
-        BatchFailedError: it fails; the fork then stands before it.
+        BatchFailedError: it fails; the fork is then at the position before it.
     """
     checkpoint = attempt.checkpoint_of(name)
     if built.how == "seeded" or not checkpoint.exists():
@@ -412,7 +410,7 @@ def make_ready(attempt: Attempt, checkpoint: Checkpoint, startable: StartableQue
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 SEEDS_FOLDER = "seeds"
-"""Below the rehearsal, beside ``checkpoints``."""
+"""Below the rehearsal, alongside ``checkpoints``."""
 
 
 class NotingReporter(Reporter):
@@ -437,7 +435,7 @@ class NotingReporter(Reporter):
 class RehearsedAttempt(Attempt):
     """Arguments as ``Attempt``; the deployment of its spec is the rehearsal."""
 
-    ends_loops = True  # its queries are over at once, and a loop around them must end before the next pass
+    ends_loops = True  # its queries end at once, and a loop around them must end before the next pass
     _reporter_class = NotingReporter
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -446,7 +444,7 @@ class RehearsedAttempt(Attempt):
 
     @property
     def notes(self) -> list[str]:
-        """Notes for people."""
+        """Human-readable notes."""
         return cast("NotingReporter", self.reporter).notes
 
     def after_a_drain(self) -> AttemptAfterDrain:

@@ -59,12 +59,11 @@ from airflow_streamstate.protocol.scratch import (
 
 # Asks the sink in a rehearsal what a start will ask it, without a change in it (Law 14).
 #
-# The old version may write on meanwhile: the batches in its own log are its own, and only others are another
-# writer's.
+# The old version may still write: the batches in its own log are its own, and only others are another writer's.
 
 
 def rehearse_sink(attempt: Attempt, name: str, startable: StartableQuery, deployment_id: str) -> tuple[str, ...]:
-    """Check that a start on the built checkpoint will find its sink usable; remarks for people.
+    """Check that a start on the built checkpoint will find its sink usable; returns human-readable remarks.
 
     Args:
         deployment_id: the current deployment, which may write on.
@@ -172,7 +171,7 @@ def expected_start(attempt: Attempt, name: str) -> QueryStart | None:
 def run_empty_batch(
     attempt: Attempt, name: str, startable: StartableQuery, built: Built
 ) -> tuple[QueryOutcome, tuple[str, ...]]:
-    """Run an empty batch on the built checkpoint; its outcome, and notes for people.
+    """Run an empty batch on the built checkpoint; returns its outcome and human-readable notes.
 
     Raises what Spark raises: the plan cannot run on this state.
     """
@@ -208,8 +207,8 @@ class Rehearsing:
 
     Args:
         words: Spark's own message in an error, in one line.
-        end_script: asks the running script to end, as by ``sys.exit()``; called again until it is over.
-        rehearsal: what is rehearsed; None: what the record of the run says.
+        end_script: asks the running script to end, as by ``sys.exit()``; called again until it has ended.
+        rehearsal: what is rehearsed; None: what the record of the run names.
     """
 
     def __init__(
@@ -270,7 +269,7 @@ class Rehearsing:
     def start_query(
         self, requested_name: str | None, own_checkpoint_location: str | None, startable: StartableQuery
     ) -> LogicalQuery:
-        """The intercepted ``start()``: try it, and return a query that is over.
+        """The intercepted ``start()``: try it, and return a query that has ended.
 
         Raises:
             InvalidRequestError: its name is not certain.
@@ -300,7 +299,7 @@ class Rehearsing:
             attempt.queries.add(logical)
             if not is_again:
                 if self._queries[name].outcome == "accepted" and not self._is_seeding:
-                    # Again: after the batch the state tells the variables of the script's processors.
+                    # Again: after the batch the state shows the variables of the script's processors.
                     record_before_start(attempt, name, startable)
                 self._quiet_since_seconds = attempt.clock.monotonic_seconds()
             return logical
@@ -368,7 +367,7 @@ class Rehearsing:
 
         Returns outcome, error and notes.
 
-        Where the planned batch fails, the empty one in its place says whether its rows or the state are the cause.
+        Where the planned batch fails, the empty one in its place shows whether its rows or the state are the cause.
         """
         attempt, failed = self.attempt, None
         try:
@@ -456,9 +455,9 @@ class Rehearsing:
     # its end
 
     def script_ended(self, failure: ScriptFailure | None) -> int:
-        """A run of the script is over: give the verdict, unless ``begins_seeds``; the exit status of the process.
+        """A run of the script has ended: give the verdict, unless ``begins_seeds``; the exit status of the process.
 
-        A script that fails when all its queries have been tried says nothing about them: each is over when its
+        A script that fails when all its queries have been tried shows nothing about them: each has ended when its
         ``start()`` returns, and nothing was written for the script to read, which it may not expect.
         """
         if failure is not None and self._verdict is None:
@@ -480,7 +479,7 @@ class Rehearsing:
         return DONE_STATUS if self._verdict is not None and self._verdict.outcome == "done" else FAILED_STATUS
 
     def _has_tried_all(self) -> bool:
-        """Whether the script has started each query that it would go on with, and at least one."""
+        """Whether the script has started each query that it would continue with, and at least one."""
         try:
             manifest = self.attempt.start.need()
         except StreamStateError:
@@ -659,7 +658,7 @@ class HasTime(Protocol):
 
 
 def oversee(watched: HasTime, end_process: Callable[[int], None], pause_seconds: float = 0.5) -> None:
-    """End the process when a pass is overdue; returns when the pass is over, or when ``end_process`` returns."""
+    """End the process when a pass is overdue; returns when the pass has ended, or when ``end_process`` returns."""
     while not watched.is_over:
         watched.attempt.clock.sleep(pause_seconds)
         status = watched.end_if_overdue()

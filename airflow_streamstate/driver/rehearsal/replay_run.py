@@ -41,13 +41,13 @@ NOT_ASKED = "no batch of it was asked for"
 FOREACH_BATCH = "foreachBatch"
 NO_FOREACH_BATCH = "it has no foreachBatch to call: its sink is {}, which is not written"
 STATE_FOLDER = "_state"
-"""Beside the folders of the batches; Spark's readers pass such names over."""
+"""Alongside the folders of the batches; Spark's readers pass such names over."""
 NOT_COMPARED = "its state {} was not compared: {}"
 NO_OLD_STATE = "its state was not compared: the recorded version did not come to its end, or left none that can be read"
 SAMPLES = 5
-"""Rows that only one version has are shown up to so many, of each side of each batch."""
+"""At most this many rows that only one version has are shown, of each side of each batch."""
 TO_ANSWER_SECONDS = 2.0
-"""Before the deadline a batch is stopped, so that the batches before it are told."""
+"""Before the deadline a batch is stopped, so that the batches before it are reported."""
 
 
 class Replaying(Rehearsing):
@@ -66,7 +66,7 @@ class Replaying(Rehearsing):
 
     @property
     def debugger(self) -> str:
-        """The socket of a debugger; "" for none."""
+        """The socket of a debugger; "" without one."""
         return self._terms.debugger
 
     def debug(self, error: BaseException) -> None:
@@ -181,7 +181,7 @@ class Replaying(Rehearsing):
         own: list[str] = []
 
         def look(error: Exception) -> None:  # at a foreachBatch, which runs in this process
-            if not without_values(str(error))[1]:  # a worker has told its values, and has had its debugger
+            if not without_values(str(error))[1]:  # a worker has reported its values, and has had its debugger
                 own.append(values_at(error.__traceback__))
                 self.debug(error)
 
@@ -229,7 +229,7 @@ class Replaying(Rehearsing):
         )
 
     def _compared(self, name: str, startable: StartableQuery, folder: Path) -> RowComparison | None:
-        """The rows of a batch, compared with those of the other replay; None where that has none."""
+        """The rows of a batch, compared with those of the other replay; None if that one lacks the batch."""
         old = Path(self._terms.compared_with) / folder.parent.name / folder.name
         if not self._terms.compared_with or not old.is_dir():
             return None
@@ -293,7 +293,7 @@ class Replaying(Rehearsing):
         return replace(found, samples_old=old_ones, samples_new=new_ones, samples_changed=changed)
 
     def _keys(self, name: str, startable: StartableQuery) -> tuple[str, ...]:
-        """The columns by which it is told which rows changed; () where none is known."""
+        """The columns by which changed rows are recognised; () where none is known."""
         try:
             return plan_of(self.attempt, name, startable).key_columns
         except Exception as error:

@@ -35,7 +35,7 @@ _STANDARD = str(Path(os.__file__).parent) + os.sep
 
 
 def values_at(trace: TracebackType | None) -> str:
-    """The innermost place of a traceback in code that is not a library's, and the values there; "" for none."""
+    """The innermost place of a traceback in code that is not a library's, and the values there; "" if not found."""
     own = [(frame, line) for frame, line in traceback.walk_tb(trace) if _is_of_user(frame)]
     if not own:
         return ""
@@ -136,7 +136,7 @@ def _without_secret(found: re.Match[str]) -> str:
 
 
 def without_values(text: str) -> tuple[str, str]:
-    """The text of an error without the values that a worker put into it, and these; "" for none."""
+    """The text of an error without the values that a worker put into it, and these values ("" without any)."""
     lines = text.splitlines()
     marked = [line.strip().removeprefix(MARK) for line in lines if line.strip().startswith(MARK)]
     if not marked:
@@ -146,7 +146,7 @@ def without_values(text: str) -> tuple[str, str]:
 
 class SocketDebugger(pdb.Pdb):
     """pdb whose terminal is at the other end of a Unix socket, connected while a person looks: from a stop until ``c``,
-    ``q`` or the end of what they step through. The next stop connects again; where nothing listens then, it goes on.
+    ``q`` or the end of what they step through. The next stop connects again; if nothing listens, the script continues.
     """
 
     def __init__(self, path: str) -> None:
@@ -163,7 +163,7 @@ class SocketDebugger(pdb.Pdb):
         return self._socket is not None
 
     def post_mortem(self, error: Exception) -> None:
-        """Let a person look at where an error was raised, until they go on."""
+        """Let a person look at where an error was raised, until they continue."""
         with self._turn:
             sys.settrace(None)  # what they set before has ended with the error
             self.reset()
@@ -225,7 +225,7 @@ class SocketDebugger(pdb.Pdb):
         if self._socket is None:
             return
         for file in (self.stdout, self.stdin):
-            with suppress(OSError, ValueError):  # what it has to say cannot be sent any more
+            with suppress(OSError, ValueError):  # its output cannot be sent any more
                 file.close()
         self.stdin, self.stdout = io.StringIO(), io.StringIO()
         self._socket.close()
@@ -246,13 +246,13 @@ def is_debugging() -> bool:
 
 
 def debug_failure(path: str, error: BaseException) -> None:
-    """Let a person look at where an error was raised, until they go on; nothing where no terminal listens."""
+    """Let a person look at where an error was raised, until they continue; nothing where no terminal listens."""
     if isinstance(error, Exception) and not isinstance(error, bdb.BdbQuit):
         _debugger(path).post_mortem(error)
 
 
 def debug_breakpoints(path: str) -> None:
-    """Let ``breakpoint()`` of this process open the debugger; c goes on."""
+    """Let ``breakpoint()`` of this process open the debugger; c continues."""
 
     def hook(*_arguments: object, **_named: object) -> None:
         _debugger(path).set_trace(sys._getframe(1))

@@ -82,7 +82,7 @@ def warm_with_rows(attempt: Attempt, name: str, startable: StartableQuery, run: 
                     return
                 runs += 1
             break
-        except Exception as error:  # the rehearsal has told what fails
+        except Exception as error:  # the rehearsal has reported what fails
             attempt.reporter.say(f"query {name} is not warmed by a batch: {type(error).__name__}")
     attempt.reporter.say(f"query {name}: its newest batch ran {runs} times, into nothing")
 

@@ -44,8 +44,7 @@ class QueryFailedError(Exception):
 
 
 def are_all_started(attempt: Attempt) -> bool:
-    """Whether the script has started every query with state, or will not start the rest; otherwise the next look asks
-    again.
+    """Whether the script has started every query with state, or will not start the rest; else the next poll asks again.
 
     If the script fails before it has started them, the drain holds for the next attempt.
     """
@@ -112,7 +111,7 @@ def has_committed(attempt: Attempt, query: LogicalQuery) -> bool:
 
 
 def stands_at_barrier(attempt: Attempt, query: LogicalQuery) -> bool:
-    """Whether the query stands at its barrier: not so where the script stopped it in the middle of a batch."""
+    """Whether the query is at its barrier: not so where the script stopped it in the middle of a batch."""
     position = position_of(attempt, query)
     return position.planned is None and bool(position.barriers)
 
@@ -174,8 +173,8 @@ def catch_up(
 ) -> bool:
     """Have queries read everything that is there now, and bring them back to their barriers; False once ``is_enough``.
 
-    Each query stands at its barrier, and the queries that feed it are flushed. Queries whose flush is announced at
-    their position, or begun, are left out: an earlier attempt has done this for them. Raises QueryFailedError.
+    Each query is at its barrier, and the queries that feed it are flushed. Queries whose flush is announced at
+    their position, or started, are left out: an earlier attempt has done this for them. Raises QueryFailedError.
     """
     behind = [query for query in queries if _is_behind(attempt, query, announced)]
     failures: dict[str, str] = {}
@@ -242,7 +241,7 @@ class CallOff:
     Attributes:
         cause: as in ``DrainFailed``.
         on_deadline: the action that follows; ``fail`` where it was cancelled.
-        why: the reason, for people.
+        why: the human-readable reason.
         answers: the ids of the requests that this answers.
     """
 
@@ -261,7 +260,7 @@ class CalledOffError(Exception):
 
 
 class Limits:
-    """The limits of one drain, none where the content of its command is lost; ``reached`` says why it is called off."""
+    """The limits of one drain, none where its command's content is lost; ``reached`` states why it is called off."""
 
     def __init__(self, attempt: Attempt, order: Order) -> None:
         self._attempt = attempt
@@ -292,7 +291,7 @@ class Limits:
         """From now on the drain cannot be cancelled, and the deadline of its flush counts."""
         if self._flush_began_at_seconds is not None:
             return
-        # Counted from this attempt's first announcement: a look that was cut short gives no more time.
+        # Counted from this attempt's first announcement: a poll that was cut short gives no more time.
         attempt = self._attempt
         said_at = next(
             (

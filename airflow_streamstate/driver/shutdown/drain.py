@@ -161,7 +161,7 @@ class SelfDrain:
         attempt.reporter.say(reason)
 
 
-# The ends of a drain: drained, failed, given up or called off. Each writes its events once.
+# The ends of a drain: drained, failed, abandoned or called off. Each writes its events once.
 
 
 class DrainEnds:
@@ -213,7 +213,7 @@ class DrainEnds:
         self._fail_all(error)
 
     def _asked_too(self) -> tuple[str, ...]:
-        """Drains that were ordered meanwhile: the same event answers them."""
+        """Drains that were ordered in the meantime: the same event answers them."""
         attempt = self._attempt
         slots = retry_until_fenced(attempt, "the commands", attempt.journal.commands)
         return tuple(
@@ -382,9 +382,9 @@ def stages_of(queries: list[LogicalQuery], plans: dict[str, QueryPlan]) -> list[
 
 
 def call_off(attempt: Attempt, ends: DrainEnds, order: Order, then: AfterDrain, endings: Sequence[Ending] = ()) -> None:
-    """Do what follows on a drain that is called off before any flush; the next look repeats this if it is interrupted.
+    """Do what follows on a drain that is called off before any flush; the next poll repeats this if it is interrupted.
 
-    ``then`` is "" where the attempt only drains, so it is over; ``endings`` were on their way to their barriers.
+    ``then`` is "" where the attempt only drains, and so ends; ``endings`` were on their way to their barriers.
     """
     if then == "runs_on":
         carry_on(attempt, endings, order.command_id)
@@ -479,7 +479,7 @@ class _Drain:
                 return
             self._run(endings)
         except (FencedError, *PASSING):
-            raise  # replaced, or the next look continues by the log
+            raise  # replaced, or the next poll continues by the log
         except QueryFailedError as failed:
             self._ends.given_up(failed.failures)
         except CalledOffError as off:
@@ -555,12 +555,12 @@ class _Drain:
             self._limits.check_cancelled()
 
     def _has_begun(self) -> bool:
-        """A flush that this attempt or an earlier one has begun only goes forward."""
+        """A flush that this attempt or an earlier one has started only goes forward."""
         return bool(self._said()) or self._lies_begun
 
     @cached_property
     def _lies_begun(self) -> bool:
-        """Whether an earlier drain failed and left a flush in a log; every flush is announced before it begins."""
+        """Whether an earlier drain failed and left a flush in a log; every flush is announced before it starts."""
         is_said = any(isinstance(event, Draining) for event in self._attempt.reporter.events)
         return is_said and bool(begun_flushes(self._attempt))
 
@@ -602,7 +602,7 @@ class _Drain:
                 return
             done += flushes
         missing = unstarted(attempt, self._order)
-        if missing:  # of a flush that an earlier attempt had begun
+        if missing:  # of a flush that an earlier attempt had started
             self._ends.kept_all({name: describe_unstarted([name]) for name in missing}, done, windows)
             return
         note_left(attempt)

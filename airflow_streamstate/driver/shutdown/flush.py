@@ -95,7 +95,7 @@ class FlushReach:
         return due_ms + 1  # Spark fires what is due before the batch time
 
     def why_left(self, query: LogicalQuery, operator_id: int) -> str:
-        """Why an operator has rows after the flush, for people."""
+        """The human-readable reason why an operator has rows after the flush."""
         plan = self._plans.get(query.name)
         operators = [] if plan is None else [each for each in plan.operators if each.operator_id == operator_id]
         is_timed = any(map(_is_timed, operators))
@@ -125,7 +125,7 @@ class FlushFailure:
     """Why a flush is not committed.
 
     Attributes:
-        withdrawn: the sink provably lacks the batch, and the entry is removed: the query stands where it stood.
+        withdrawn: the sink provably lacks the batch, and the entry is removed: the query is back where it was.
         run: the run that failed; None where Spark refused to start.
     """
 
@@ -135,7 +135,7 @@ class FlushFailure:
 
 
 class Flush:
-    """The flush of one query that stands at its barrier."""
+    """The flush of one query that is at its barrier."""
 
     def __init__(self, attempt: Attempt, query: LogicalQuery, command_id: str, reach: FlushReach) -> None:
         self._attempt = attempt
@@ -157,10 +157,9 @@ class Flush:
         return self.batch_id
 
     def look_ahead(self) -> str | None:
-        """Determine the batch time of the flush; reads only. Returns why the state could not be read; None where it
-        was.
+        """Determine the batch time of the flush; reads only. Returns why the state could not be read, else None.
 
-        A flush that an earlier attempt has begun keeps the batch time of its entry.
+        A flush that an earlier attempt has started keeps the batch time of its entry.
         """
         checkpoint = self.query.checkpoint
         entry = self._retry("the offset log", lambda: checkpoint.read_offset(self.batch_id))
@@ -340,14 +339,16 @@ class OpenWindows:
         self._found[query.name] = bounds
 
 
-# Flushes that this attempt or an earlier one has begun, found in the logs.
+# Flushes that this attempt or an earlier one has started, found in the logs.
 #
 # The sink may hold such a batch already, so the query is neither kept with its state nor seeded uncounted (Law 14).
 
 
 def begun_flushes(attempt: Attempt) -> dict[str, DrainPending | DrainCommitted]:
-    """The begun flush of each query of this deployment that has one. Waits for the store; raises DataError for a
-    damaged log."""
+    """The started flush of each query of this deployment that has one.
+
+    Waits for the store; raises DataError for a damaged log.
+    """
     return retry_until_fenced(attempt, "the logs", lambda: _begun(attempt))
 
 
@@ -365,7 +366,7 @@ def _begun(attempt: Attempt) -> dict[str, DrainPending | DrainCommitted]:
 
 
 def refuse_carrying_on(attempt: Attempt, missing: list[str]) -> None:
-    """Raise ConflictError if a query that the script does not start has a begun flush."""
+    """Raise ConflictError if a query that the script does not start has a started flush."""
     begun = begun_flushes(attempt)
     for name in missing:
         if name in begun:
@@ -378,7 +379,7 @@ def refuse_carrying_on(attempt: Attempt, missing: list[str]) -> None:
 
 
 def refuse_pending_flush(attempt: Attempt) -> None:
-    """Raise ConflictError if a flush is begun and not committed: that query has no position to keep (Law 14)."""
+    """Raise ConflictError if a flush has started and is not committed: that query has no position to keep (Law 14)."""
     for name, found in begun_flushes(attempt).items():
         if isinstance(found, DrainPending):
             raise ConflictError(
@@ -409,7 +410,7 @@ class DrainSnapshots:
     ) -> SnapshotManifest:
         """The snapshot of this kind for this drain; an earlier attempt may have taken it.
 
-        ``check`` runs before each try and during the copy to its place; it raises to give up.
+        ``check`` runs before each try and during the copy to its place; it raises to abandon the snapshot.
         """
         attempt = self._attempt
 
@@ -486,7 +487,7 @@ class DrainSnapshots:
 
 # The rehearsal of a drain: each flush runs on a fork of the state into no sink, while the queries run on.
 #
-# The fork links to the query's files, has an id of its own, and is removed again. The effects of user functions that
+# The fork links to the query's files, has its own id, and is removed again. The effects of user functions that
 # run when a timer fires are real.
 
 FORK_TRIES = 5
@@ -509,10 +510,10 @@ class Foreseen:
 
 
 def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> Foreseen:
-    """Try the flush of each query that has state, if the drain asks for a rehearsal; they run, or stand at their
-    barriers.
+    """Try the flush of each query that has state, if the drain asks for a rehearsal.
 
-    Raises UnavailableError or OutcomeUnknownError where the store does not answer.
+    The queries run, or are at their barriers. Raises UnavailableError or OutcomeUnknownError where the store does not
+    answer.
     """
     command = order.command
     if not isinstance(command, DrainNotification) or not command.rehearse:
@@ -534,8 +535,7 @@ def foresee(attempt: Attempt, order: Order, queries: Sequence[LogicalQuery]) -> 
 
 
 def _tried(attempt: Attempt, query: LogicalQuery, reach: FlushReach, command: DrainNotification) -> str | None:
-    """Why its flush must not be done; "" where it may, or where the drain's deadline came first; None where there is no
-    commit to try it on."""
+    """Why its flush must not be done; "" where it may, or the drain's deadline came first; None without a commit."""
     by_at = command.batches_by_at
     left_seconds = TRIAL_SECONDS if by_at is None else (by_at - attempt.clock.now()).total_seconds()
     if left_seconds <= 0:
@@ -579,7 +579,7 @@ def _words(attempt: Attempt, error: Exception) -> str:
 
 
 def _forked(attempt: Attempt, checkpoint: Checkpoint, trial: Checkpoint) -> bool:
-    """Link the files of the last committed batch; False where there is no committed batch."""
+    """Link the files of the last committed batch; False if there is no committed batch."""
     for number in range(FORK_TRIES):
         batch_id = checkpoint.position().batch_id
         if batch_id is None:
@@ -593,7 +593,7 @@ def _forked(attempt: Attempt, checkpoint: Checkpoint, trial: Checkpoint) -> bool
         except ObjectMissingError:
             if number == FORK_TRIES - 1:
                 raise
-            wipe(trial)  # the query went on meanwhile
+            wipe(trial)  # the query has moved on
         else:
             return True
     return False

@@ -50,7 +50,7 @@ from airflow_streamstate.protocol.redaction import cause_in, cause_of
 # Whether queries had come to an end by themselves when their script ended with status 0.
 #
 # A script that returns, stops its query or handles a signal ends a stream that has more to read: only a trigger that
-# ends each run, or a source that says that nothing follows, makes an end of it.
+# ends each run, or a source that reports that nothing follows, makes an end of it.
 
 
 def unfinished_queries(attempt: Attempt) -> dict[str, str]:
@@ -94,7 +94,7 @@ def _instead(attempt: Attempt, query: LogicalQuery) -> str:
 
 
 def _is_read_to_its_end(attempt: Attempt, query: LogicalQuery) -> bool:
-    """Whether its sources say that nothing follows."""
+    """Whether its sources report that nothing follows."""
     if attempt.spec.version.settings.keep_running:
         return False
     return retry_until_fenced(attempt, "the log", lambda: finished_parts(attempt, query)) is not None
@@ -117,7 +117,7 @@ class ScriptFailure:
         exit_status: of the process.
         query_name: the query whose failure it was; "" where it was none.
         is_refusal: the driver refused what the script asks for, and would refuse the same script again.
-        next_step: what to do about a ``StartRefusedError``, which ``error`` then does not say; "" for any other.
+        next_step: what to do about a ``StartRefusedError``, which ``error`` then does not state; "" for any other.
     """
 
     error: str
@@ -158,7 +158,7 @@ def fail_with_query(attempt: Attempt, failed: LogicalQuery) -> None:
     """Stop the other queries and write ``Failed`` with this query, for an attempt with ``on_query_failure`` ``fail``.
 
     Called again after an interruption, or an outage of the store, it continues. Does nothing where another shutdown has
-    begun.
+    started.
     """
     if attempt.latch.is_released or (not attempt.latch.is_failing and not close_latch(attempt, "stop", Order())):
         return

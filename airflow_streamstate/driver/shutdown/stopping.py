@@ -63,7 +63,7 @@ def call_functions(
 ) -> dict[str, str]:
     """Call the script's functions for this occasion, each once per end over all attempts; returns the errors by name.
 
-    ``manifest`` is the snapshot at this end; ``within_seconds`` limits each call, beside its own limit.
+    ``manifest`` is the snapshot at this end; ``within_seconds`` limits each call, in addition to its own limit.
     """
     positions = {name: query.position for name, query in manifest.queries.items()}
     end = JobEnd(occasion, attempt.stream_id, attempt.deployment_id, manifest.snapshot_id, positions)
@@ -127,7 +127,7 @@ class NotWaitedForError(Exception):
 
     @property
     def waiting(self) -> list[Ending]:
-        """Those that stand at no barrier yet."""
+        """Those that are at no barrier yet."""
         return [ending for ending in self.endings if not ending.done]
 
     @property
@@ -140,7 +140,7 @@ class Ending:
 
     Attributes:
         failure: why it ended with its batch not committed; None where it did not.
-        done: it stands at its barrier, or has failed.
+        done: it is at its barrier, or has failed.
     """
 
     def __init__(self, attempt: Attempt, query: LogicalQuery, command_id: str) -> None:
@@ -208,7 +208,7 @@ class Ending:
         """One step of removing the barrier under a running query; never blocks.
 
         Returns:
-            True: it runs on as if there had been no barrier. False: it stands at its barrier and has to be started
+            True: it runs on as if there had been no barrier. False: it is at its barrier and has to be started
                 again.
             None: not known yet.
         """
@@ -388,7 +388,7 @@ def note_at_end(attempt: Attempt, manifest: SnapshotManifest) -> None:
 
 
 def note_overtaken_drain(attempt: Attempt) -> None:
-    """Note once, before the last event of an attempt, that it has not begun a pending drain of the deployment."""
+    """Note once, before the last event of an attempt, that it has not started a pending drain of the deployment."""
     found = pending_drain(
         attempt.commands(retry_until_fenced(attempt, "the commands", attempt.journal.commands)),
         stream_id=attempt.stream_id,

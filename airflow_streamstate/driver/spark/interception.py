@@ -135,7 +135,7 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
 
     @property
     def is_over(self) -> bool:
-        """Whether it is over for the script; does not call the JVM."""
+        """Whether it has ended for the script; does not call the JVM."""
         return self._logical.ended
 
     @property
@@ -149,7 +149,7 @@ class SupervisedQuery(StreamingQuery):  # type: ignore[misc]  # pyspark is not l
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended by a failure of its own."""
+        """Whether it failed by itself."""
         return self._logical.failure() is not None
 
     @property
@@ -283,15 +283,15 @@ class Interception:
             self._has_session = True
 
     def tell_of_failed_script(self) -> None:
-        """Tell of the session of a script that fails before its first ``start()``, perhaps by what it set too late."""
+        """Report the session of a script that fails before its first ``start()``, perhaps by what it set too late."""
         session = SparkSession._instantiatedSession
         if session is None or session._sc._jsc is None:
             return
-        with suppress(Exception):  # the error of the script is what has to be told
+        with suppress(Exception):  # the error of the script is what has to be reported
             self._tell_of_session(session)
 
     def _own_settings(self, spark: Any) -> tuple[str, ...]:
-        """Sentences on what the script set in its own code, against what its deployment says."""
+        """Sentences on what the script set in its own code, compared with what its deployment sets."""
         spec, properties = self._supervisor.attempt.spec, spark._jvm.java.lang.System
         launched = {key: properties.getProperty(key) for key in launch_keys(spec.version.conf)}
         at_launch = {key: value for key, value in launched.items() if value is not None}

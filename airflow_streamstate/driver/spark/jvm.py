@@ -97,7 +97,7 @@ def scala_sequence(sequence: Any) -> list[Any]:
 def scala_text_map(jvm: Any, mapping: Any) -> dict[str, str]:
     """A Scala map of texts."""
     java_map = jvm.scala.jdk.javaapi.CollectionConverters.asJava(mapping)
-    # As one text: each key and value would be a call of its own.
+    # As one text: each key and value would be a separate call.
     found = json.loads(jvm.com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(java_map))
     return {str(key): str(value) for key, value in found.items()}
 
@@ -115,7 +115,7 @@ def spark_words(error: BaseException) -> str:
             cause = _innermost(origin)
             return _line(str(cause.getClass().getSimpleName()), str(cause.getMessage() or ""))
         except (Py4JError, OSError):
-            pass  # the JVM is gone meanwhile
+            pass  # the JVM is gone by now
     return _line(type(error).__name__, str(error))
 
 

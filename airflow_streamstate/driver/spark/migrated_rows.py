@@ -33,7 +33,7 @@ class MigrationError(Exception):
 
 
 def failure_in(text: str) -> tuple[str, str] | None:
-    """The table and the sentence of a ``MigrationError`` in Spark's report of a failed job; None for none."""
+    """The table and the sentence of a ``MigrationError`` in Spark's report of a failed job; None if not found."""
     found = _FAILURE.findall(text)
     return found[-1] if found else None
 

@@ -18,10 +18,10 @@ from airflow_streamstate.protocol.codec import parse_time
 EPOCH = "1970-01-01T00:00:00.000Z"
 STATE_LOAD = "rocksdbLoadLatencyMs"
 Ran = Callable[[Collection[int], bool], Mapping[int, bool]]
-"""Of each of these batches, whether its plan ran; batches without a record are left out. The second argument says that
-this is the last question: then records that Spark is still writing are waited for."""
+"""Of each of these batches, whether its plan ran; batches without a record are left out. The second argument means
+that this is the last question: then records that Spark is still writing are waited for."""
 LOOKS = 3
-"""After so many looks a batch without a record counts as skipped."""
+"""After this many polls a batch without a record counts as skipped."""
 REMEMBERED = 99  # Spark's default
 _SHOWN = 10
 
@@ -35,7 +35,7 @@ def looks_skipped(raw: Mapping[str, Any]) -> bool:
     """Whether the offsets of a source moved on in this executed batch although no row was read.
 
     The report looks so when a sink skips a batch that it holds, and also for input without a row (empty files, aborted
-    transactions). A first batch that only finds where the source begins moves nothing on.
+    transactions). A first batch that only finds where the source starts moves nothing on.
     """
     if not ran_a_batch(raw) or _count(raw.get("numInputRows")) > 0:
         return False
@@ -50,7 +50,7 @@ def parse_progress(executed: Mapping[str, Any], newest: Mapping[str, Any]) -> Qu
     """The progress of an executed batch, with the current rates.
 
     Args:
-        newest: the report of the last trigger; the same object as ``executed`` where that executed a batch.
+        newest: the report of the last trigger; the same object as ``executed`` if that executed a batch.
     """
     sources = [source for source in executed.get("sources") or () if isinstance(source, Mapping)]
     operators = [operator for operator in executed.get("stateOperators") or () if isinstance(operator, Mapping)]
@@ -113,7 +113,7 @@ class Reports:
     """The reports of one run, each counted once.
 
     Args:
-        ran: tells batches that read no row from those that were skipped; None where that is not known.
+        ran: distinguishes batches that read no row from those that were skipped; None if that is not known.
     """
 
     def __init__(self, jquery: Any, ran: Ran | None = None) -> None:
@@ -147,7 +147,7 @@ class Reports:
         """Count what was executed since the last time.
 
         Args:
-            is_last: the run is over, so that a batch without a record counts as skipped now.
+            is_last: the run has ended, so that a batch without a record counts as skipped now.
         """
         self._count(newest)
         self._judge(is_last=is_last or self._ran is None)

@@ -1,6 +1,6 @@
-"""Spark's Python daemon in a replay: where a function of the script fails in a worker, the values there are told.
+"""Spark's Python daemon in a replay: it reports the values where a function of the script fails in a worker.
 
-``python -m`` of this module stands in for ``python -m pyspark.daemon``. With a debugger, it opens at that place.
+``python -m`` of this module replaces ``python -m pyspark.daemon``. With a debugger, it opens at that place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run_workers_with_values(debugger: str) -> str:
     """Let the workers of the session that a script will make run by this daemon; the reason where they will not.
 
     Args:
-        debugger: the socket of a debugger; "" for none.
+        debugger: the socket of a debugger; "" without one.
     """
     from pyspark import SparkContext
 
@@ -44,7 +44,7 @@ def run_workers_with_values(debugger: str) -> str:
         return (
             f"the deployment sets {_MODULE} or {_USES_DAEMON}: values where a function of the script fails are not told"
         )
-    # The zip of this launch, in which nothing else lies that a worker could import.
+    # The zip of this launch, which has nothing else that a worker could import.
     paths = (str(Path(__file__).parents[3]), properties.getProperty(_PATHS) or "")
     properties.setProperty(_PATHS, os.pathsep.join(filter(None, paths)))
     properties.setProperty(_MODULE, __name__)
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def tell_values() -> None:
-    """Let workers that are forked from this process tell the values where a function fails."""
+    """Let workers that are forked from this process report the values where a function fails."""
     import pyspark.util
 
     report = pyspark.util.handle_worker_exception

@@ -85,7 +85,7 @@ def compare_folders(
     spark: SparkSession, old_folder: str, new_folder: str, keys: Sequence[str], samples: int
 ) -> RowComparison:
     """Compare the rows of two folders of Parquet files of this machine; other arguments as ``compare_frames``."""
-    session = spark.newSession()  # the script's settings are for its state, and for batches of another size
+    session = spark.newSession()  # the script's settings are for its state, and for batches of a different size
     for name in _KEPT:
         session.conf.set(name, spark.conf.get(name))
     reader = session.read.option("__globPaths__", "false")  # the path is no pattern
@@ -99,11 +99,11 @@ def compare_frames(old: DataFrame, new: DataFrame, keys: Sequence[str], samples:
     Args:
         keys: the names of columns by which a row of the one is that of the other; those that a frame does not have are
             left out, and without any no row counts as changed.
-        samples: at most so many rows of each kind are shown.
+        samples: at most this many rows of each kind are shown.
     """
     columns = _compared(old, new)
     by = tuple(one for one in columns if one.name in keys and len(one.sides) == 2)
-    new_rows = new.count()  # files of Parquet tell it
+    new_rows = new.count()  # Parquet files store it
     _set_tasks(new, old.count() + new_rows)
     differing = _differing(old, new, columns).persist(StorageLevel.MEMORY_AND_DISK)
     try:

@@ -71,13 +71,13 @@ _PASSES_ROWS_ON = frozenset({"ProjectExec", "WholeStageCodegenExec", "InputAdapt
 
 
 def rows_given_to_file_sink(execution: Any, batch_id: int) -> int | None:
-    """The rows that a batch gave to a file sink; Spark's progress does not tell them, the executed plan does.
+    """The rows that a batch gave to a file sink; Spark's progress does not report them, the executed plan does.
 
     Args:
         execution: JVM ``StreamExecution`` of a query that has ended.
 
     Returns:
-        None where the sink is another, the last batch was another, or the plan does not tell.
+        None where the sink is another, the last batch was another, or the plan does not report them.
     """
     # Other sinks either report by themselves, or may run the plan more than once.
     if execution.sink().getClass().getSimpleName() != "FileStreamSink":
@@ -194,7 +194,7 @@ def _let_spark_note(jquery: Any) -> None:
 
 
 def has_running_tasks(jquery: Any, query_run_id: str) -> bool:
-    """Whether a task of a run is running, by Spark's job status; True also where Spark does not tell."""
+    """Whether a task of a run is running, by Spark's job status; True also where Spark does not report it."""
     try:
         tracker = jquery.sparkSession().sparkContext().statusTracker()
         for job_id in tracker.getJobIdsForGroup(query_run_id):
@@ -321,7 +321,7 @@ class SparkQueryRun:
         return progress
 
     def executed_report(self) -> dict[str, Any] | None:
-        """Spark's own report of the last executed batch; None where there is none."""
+        """Spark's own report of the last executed batch; None if no batch was executed."""
         with self._guard:
             self._look()
             return self._executed
@@ -528,7 +528,7 @@ class SparkWriter:
                     call(own, rows, batch_id)
                 written.append(count)
             except Exception as error:
-                failed.append(error)  # Spark's own report of it begins with the report of the callback
+                failed.append(error)  # Spark's own report of it starts with the report of the callback
                 raise
 
         try:
@@ -569,7 +569,7 @@ class SparkWriter:
     def missing_file(self, paths: Sequence[str]) -> str:
         if not paths:
             return ""
-        # Spark looks for all of them at once, and for each path that is no pattern it says so where it is not there.
+        # Spark looks for all of them at once, and raises for a path that is no pattern and is not there.
         reader = self._spark.read.format("text").option("__globPaths__", "false")
         try:
             with jvm_answers():

@@ -121,7 +121,7 @@ class SessionTable:
 
 
 def how_to_find(sink: Sink, location: str) -> str:
-    """How a script makes a later session find a table, for people."""
+    """How a script makes a later session find a table, as text."""
     return (
         f'Let the script say .option("path", "{location}") before .toTable("{sink.table}"), or first CREATE TABLE IF'
         f" NOT EXISTS {sink.table} (…) USING {sink.format} LOCATION '{location}', or use a catalog that lasts (Hive)."
@@ -210,7 +210,7 @@ UNKNOWN_FORMAT = "of a kind that its catalog does not say"
 
 
 def stated_sink(spark: Any, jwriter: Any, path: str | None, table_name: str | None) -> Sink:
-    """The sink as this JVM ``DataStreamWriter`` states it, without a look at any catalog."""
+    """The sink as this JVM ``DataStreamWriter`` states it, without asking any catalog."""
     options = scala_text_map(spark._jvm, read_field(jwriter, "extraOptions").originalMap())
     options = {name.lower(): value for name, value in options.items()}
     output_mode = str(read_field(jwriter, "outputMode").toString()).lower()
@@ -219,13 +219,13 @@ def stated_sink(spark: Any, jwriter: Any, path: str | None, table_name: str | No
 
 
 def read_sink(spark: Any, stated: Sink) -> Sink:
-    """The sink as stated; for a table with the format and location that its catalog tells."""
+    """The sink as stated; for a table with the format and location that its catalog reports."""
     if stated.table is None:
         return stated
     if not spark.catalog.tableExists(stated.table):
         return stated
     provider, location = _table(spark, stated.table)
-    # Spark's own catalog tells the format of each table of files, so a table without one is another kind.
+    # Spark's own catalog reports the format of each table of files, so a table without one is another kind.
     unsaid = UNKNOWN_FORMAT if stated.format in FORMATS else stated.format
     return replace(stated, format=provider or unsaid, path=location or stated.path, is_there=True)
 
@@ -240,7 +240,7 @@ class AskedSink:
         self._reach = HadoopReach(spark, jwriter)
 
     def held_batches(self, query_id: str | None, from_batch_id: int) -> HeldBatches:
-        """See ``ports.StartableQuery``. A sink that cannot be asked counts as one that cannot tell."""
+        """See ``ports.StartableQuery``. A sink that cannot be asked counts as one that cannot answer."""
         try:
             sink = self._sink()
             connector = self._connector(sink)
@@ -276,7 +276,7 @@ class AskedSink:
             ) from error
 
     def need_table(self) -> tuple[str, ...]:
-        """See ``ports.StartableQuery``. What Spark itself would say of the table is left to its own start."""
+        """See ``ports.StartableQuery``. What Spark itself would report about the table is left to its own start."""
         try:
             return self._table_remarks()
         except Exception as error:
@@ -292,7 +292,7 @@ class AskedSink:
         return (ends_with_session(table, self._stated),) if table.ends_with_session else ()
 
     def try_it(self, next_batch_id: int, row_of: Callable[[], Any], scratch_uri: str) -> tuple[str, ...]:
-        """See ``ports.StartableQuery``; ``row_of`` makes the row that is written beside."""
+        """See ``ports.StartableQuery``; ``row_of`` makes the row that is written at ``scratch_uri``."""
         try:
             return self._tried(next_batch_id, row_of, scratch_uri)
         except (Py4JError, AttributeError, TypeError) as error:
@@ -379,7 +379,7 @@ class AskedSink:
         return self._sink_or_none() or replace(self._stated, path=None)
 
     def place(self) -> str:
-        """Its place, for people."""
+        """Its place, human-readable."""
         sink = self._sink_or_none()
         return "its sink" if sink is None else sink.place
 
@@ -400,7 +400,7 @@ class AskedSink:
         return stated_sink(self._spark, self._jwriter, *self._target)
 
     def _needs_nothing(self, next_batch_id: int) -> bool:
-        """Whether a sink needs no preparation whatever its catalog says; only output folders need any."""
+        """Whether a sink needs no preparation whatever its catalog reports; only output folders need any."""
         stated = replace(self._stated, path=None)
         connector = self._connector(stated)
         if stated.table is None or connector is None:
@@ -465,7 +465,7 @@ class HadoopReach:
         path, file_system = self._at(uri)
         if file_system.exists(path):
             return
-        # Written beside and renamed: the driver may die at any point.
+        # Written next to it and renamed: the driver may die at any point.
         beside = self._path_class(path.getParent(), f".{path.getName()}.streamstate.tmp")
         stream = file_system.create(beside, True)
         try:
@@ -526,7 +526,7 @@ def _said_as_refusal(fact: str, **facts: object) -> Iterator[None]:
 
 
 def _table(spark: Any, name: str) -> tuple[str | None, str | None]:
-    """Provider and location of a table; None for what its catalog does not tell."""
+    """Provider and location of a table; None for what its catalog does not report."""
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
     found = {str(row["col_name"]).strip(): str(row["data_type"]).strip() for row in rows}
     return found.get("Provider", "").lower() or None, found.get("Location") or None

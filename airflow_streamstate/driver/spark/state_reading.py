@@ -57,7 +57,7 @@ def count_state_rows(spark: Any, checkpoint_uri: str) -> tuple[OperatorRows, ...
 
 
 def open_windows(spark: Any, checkpoint_uri: str) -> tuple[datetime, datetime] | None:
-    """The start of the first and the end of the last window in the state's keys; None where there is none."""
+    """The start of the first and the end of the last window in the state's keys; None without a window."""
     bounds: list[tuple[int, int]] = []
     for row in stores_of(spark, checkpoint_uri):
         if str(row["stateStoreName"]) != _DEFAULT_STORE or _variables(row):
@@ -146,7 +146,7 @@ def frame_of(spark: Any, place: StatePlace, table: StateTable, **options: object
             frame = frame.withColumn(field.name, F.col(field.name).cast(apart))
     if table.kind != "join":
         return frame
-    # The rows have a field more than their type tells (whether they found a match), which breaks writers.
+    # The rows have one field more than their type states (whether they found a match), which breaks writers.
     value = F.struct(*(F.col("value").getField(name).alias(name) for name in frame.schema["value"].dataType.names))
     return frame.select("key", value.alias("value"), PARTITION)
 
@@ -289,7 +289,7 @@ class _WantedState:
 
     @property
     def literal(self) -> Any:
-        """The value in the column's type; null where that is not possible."""
+        """The value in the column's type; null if that is not possible."""
         text = F.lit(self.value if isinstance(self.value, str) else json.dumps(self.value))
         if isinstance(self.kind, ArrayType):
             return F.from_json(text, self.kind, {"mode": "FAILFAST"})
@@ -526,7 +526,7 @@ def _check_types(table: StateTable, old: Any, new: Any) -> None:
 
 # Exports state as tables: a folder for each table of each query, and ``_about.json``, which describes them.
 #
-# ``_about.json`` is written first, and says ``complete`` after the last table. Only an earlier export is ever
+# ``_about.json`` is written first, and states ``complete`` after the last table. Only an earlier export is ever
 # replaced.
 
 MAKER = "airflow-streamstate"
@@ -586,8 +586,10 @@ def export(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
 
 
 def write_tables(spark: Any, place: StatePlace, folder: str) -> WrittenState:
-    """Write each table of a place into Parquet files in a folder of its own below this one, of this machine; the folder
-    appears when it is whole."""
+    """Write each table of a place into Parquet files in its own folder below this local one.
+
+    The folder appears when it is complete.
+    """
     tables: dict[str, tuple[str, ...]] = {}
     problems: list[str] = []
     for table in place_tables(spark, place):

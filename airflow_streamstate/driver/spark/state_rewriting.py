@@ -78,7 +78,7 @@ def aggregate_fields(
 
     Args:
         column: the old state.
-        old, new: its types, each field with a name of its own.
+        old, new: its types, each field with a unique name.
         aggregates: the old and the new ones, normalised.
         old_names, new_names: the fields as Spark names them: two sums are both ``sum``.
 
@@ -160,7 +160,7 @@ _PARTITION_KEY, _KEY, _VALUE, _FAMILY = "partition_key", "key_bytes", "value_byt
 
 
 def why_no_rewrite(jvm: Any) -> str:
-    """Why this Spark cannot write state anew; "" where it can."""
+    """Why this Spark cannot rewrite state; "" where it can."""
     for name in (_REWRITER, _SERIALIZER):
         try:
             jvm.org.apache.spark.util.Utils.classForName(name, False, False)
@@ -276,7 +276,7 @@ class _Rewriting:
                 )
 
     def _migrate_without_function(self, old: StateTable, new: StateTable) -> None:
-        """Note how the rows of a table get their new form, where that is asked for, and they need one."""
+        """Note how the rows of a table get their new form, if that is asked for and they need one."""
         place = (old.operator_id, old.name)
         if self._order.aggregates is None or old.payload is None or old.kind == "join":
             return
@@ -372,7 +372,7 @@ class _Rewriting:
     # the user's functions
 
     def _told(self, table: StateTable) -> RewrittenTable:
-        """The facts of a table; with what its migration does, where that is asked for."""
+        """The facts of a table; with what its migration does, if that is asked for."""
         place = (table.operator_id, table.name)
         partitions = self._order.partitions.get(table.operator_id, table.partitions)
         is_migrated = place in self._migrations
@@ -429,7 +429,7 @@ class _Rewriting:
         return _ids_of(found) if found.isDefined() else None
 
     def _rows_of(self, jframe: Any) -> Any:
-        """The rows of a store, as Spark's writer takes them; ``jframe`` tells which store, and the schema."""
+        """The rows of a store, as Spark's writer takes them; ``jframe`` shows which store it is, and the schema."""
         try:
             return self._rows_to_write(jframe)
         except Exception as error:
@@ -445,7 +445,7 @@ class _Rewriting:
             )
         operator_id, store_name = int(operator[1]), store[1]
         if operator_id not in {table.operator_id for table in self._old_tables}:
-            return jframe  # a new operator begins with nothing
+            return jframe  # a new operator starts with nothing
         wanted = DataFrame(jframe, self._spark).schema
         partitions = self._order.partitions[operator_id]
         frame = self._bytes_of(operator_id, store_name, wanted, partitions)
@@ -555,7 +555,7 @@ class _Function:
 
 
 def _session_like(spark: Any, state_format: int) -> Any:
-    """A session with the settings of another one, for state in this format, that writes whole versions."""
+    """A session with another session's settings, for state in this format, that writes whole versions."""
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     conf = session.conf
     for key in [str(key) for key in _elements(session._jsparkSession.conf().getAll().keys().toSeq())]:
@@ -580,7 +580,7 @@ def _elements(sequence: Any) -> list[Any]:
 
 
 def _row_offset(jvm: Any, context: Any) -> int:
-    """Where the bytes of a row begin in what Spark's serializer makes of it."""
+    """Where the bytes of a row start in what Spark's serializer makes of it."""
     row = jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow(1)
     row.pointTo(bytearray(16), 16)
     serializer = jvm.org.apache.spark.serializer.KryoSerializer(context._jsc.sc().conf()).newInstance()
@@ -619,7 +619,7 @@ def _by_function(migrate: MigrateRow, table: StateTable, wanted: StructType, sch
 
 
 def _names_apart(frame: DataFrame) -> DataFrame:
-    """A frame whose nested columns each have a name of their own."""
+    """A frame whose nested columns each have a unique name."""
     apart = [F.col(each.name).cast(names_apart(each.dataType)).alias(each.name) for each in frame.schema]
     return frame.select(*apart)
 

@@ -116,7 +116,7 @@ def read_sources(jvm: Any, nodes: Iterable[tuple[str, Any]]) -> tuple[QuerySourc
 
 
 def _name_of(node: Any) -> str:
-    """The name that the script gave a source; "" for none, and on a Spark without names."""
+    """The name that the script gave a source; "" without one, and on a Spark without names."""
     try:
         name = node.sourceIdentifyingName()
     except Py4JError as error:
@@ -260,7 +260,7 @@ def _time(ms: int) -> datetime | None:
 
 
 def _within(seconds: float, look: Callable[[], Found]) -> Found:
-    """The result of a look in a thread of its own, which is left alone where it takes too long."""
+    """The result of ``look`` in its own thread, which is left alone if it takes too long."""
     results: list[Found] = []
     errors: list[Exception] = []
 

@@ -1,1 +1,1 @@
-"""How an attempt and its queries begin: the claim, a query's name, its checkpoint, its repair and its start (1a.10)."""
+"""How an attempt and its queries start: the claim, a query's name, its checkpoint, its repair and its start (1a.10)."""

@@ -73,7 +73,7 @@ START_IS_DAMAGED = (
 
 
 def check_new_name(attempt: Attempt, name: str, startable: StartableQuery) -> None:
-    """Refuse a query that begins with nothing where an earlier attempt ran the same one under another name.
+    """Refuse a query that starts with nothing where an earlier attempt ran the same one under another name.
 
     That is certain where this attempt has not started the other one, and both have the same plan and sink. Otherwise
     the script may still start it, as after another query's end: a note names what was not started so far.
@@ -86,7 +86,7 @@ def check_new_name(attempt: Attempt, name: str, startable: StartableQuery) -> No
         return
     left = {}
     for known in sorted(set(checkpoint_names(attempt)) - {name, *attempt.queries.names()}):
-        with suppress(DataError, UnsupportedCheckpointError):  # told where that query starts
+        with suppress(DataError, UnsupportedCheckpointError):  # reported when that query starts
             batch_id = attempt.checkpoint_of(known).position().batch_id
             if batch_id is not None:
                 left[known] = batch_id
@@ -118,7 +118,7 @@ def keep_name(name: str) -> str:
 
 
 def _same_query(attempt: Attempt, name: str, startable: StartableQuery, known: Collection[str]) -> str | None:
-    """Which of these queries this one is, by its plan and sink; None for none, or where the plan cannot be read."""
+    """Which of these queries this one is, by its plan and sink; None if none of them, or its plan cannot be read."""
     recorded = recorded_plans(attempt.control, attempt.deployment_id)
     try:
         plan = plan_of(attempt, name, startable)
@@ -155,7 +155,7 @@ class Built:
     Attributes:
         snapshot_id: what it was built from; None where it was not.
         sources: what each source is, as far as known.
-        remarks: for people.
+        remarks: human-readable.
     """
 
     how: QueryStart
@@ -172,7 +172,7 @@ class Builder:
             may be touched, as in a rehearsal.
 
     Attributes:
-        rewritten: by query, its state that was written anew.
+        rewritten: by query, its state that was rewritten.
     """
 
     def __init__(self, attempt: Attempt, undo: Undo | None = None) -> None:
@@ -184,7 +184,7 @@ class Builder:
         """The checkpoint of a query that is about to run, built if it is not there.
 
         Raises:
-            StartRefusedError: it would begin with nothing, and ran without streamstate before.
+            StartRefusedError: it would start with nothing, and ran without streamstate before.
             InvalidRequestError: the snapshot does not know the query, an earlier attempt ran it under another name, or
                 state that the drain left would be dropped (Law 16).
             InputLostError: input after its offsets is lost, and the user did not accept that.
@@ -231,7 +231,7 @@ class Builder:
             return self._build_from(name, startable, here, known)
 
     def _known(self, manifest: SnapshotManifest | None, name: str) -> QuerySnapshot | None:
-        """A query of the snapshot, its sources where they are now; None for none."""
+        """A query of the snapshot, its sources where they are now; None if it is not in it."""
         known = None if manifest is None else manifest.queries.get(name)
         return None if known is None else moved_query(known, self._attempt.spec.start.move_sources)
 
@@ -320,7 +320,7 @@ class Builder:
             fork(self._attempt.checkpoints, files, checkpoint, instead)
 
     def _check_unread(self, name: str, startable: StartableQuery, checkpoint: Checkpoint) -> None:
-        """Check a checkpoint that stands where its snapshot stood: a drain may have built it without these checks."""
+        """Check a checkpoint that is at its snapshot's position: a drain may have built it without these checks."""
         manifest, position = self._attempt.start.manifest(), checkpoint.position()
         known = self._known(manifest, name)
         if manifest is None or known is None or known.drained or begins_elsewhere(self._attempt.spec.start, name):
@@ -390,7 +390,7 @@ class Builder:
         return {f"offsets/{batch_id}": format_offset_entry(replace(entry, source_lines=without))}
 
     def _entry_of(self, name: str, manifest: SnapshotManifest, known: QuerySnapshot) -> OffsetEntry | None:
-        """The entry that the restored query goes on from; None where none was ever written."""
+        """The entry that the restored query continues from; None where none was ever written."""
         position = known.position
         batch_id = position.planned_batch_id if position.batch_id is None else position.batch_id
         return stored_entry(self._attempt.checkpoints, data_files(manifest, name), batch_id)
@@ -443,8 +443,8 @@ def tell_repeated(attempt: Attempt, query: LogicalQuery, batch_id: int | None, *
     """Write ``BatchRepeated``, waiting for the store.
 
     Args:
-        batch_id: the planned batch; None for none: then nothing is written.
-        is_flush: the batch is the flush of a drain that an earlier attempt began.
+        batch_id: the planned batch; None: nothing is written.
+        is_flush: the batch is the flush of a drain that an earlier attempt started.
 
     Raises:
         FencedError: this attempt was replaced.
@@ -472,7 +472,7 @@ def tell_repeated(attempt: Attempt, query: LogicalQuery, batch_id: int | None, *
 # its plan is never taken for one that made the state.
 
 MOST_SHOWN = 3
-"""So many differences a refusal names, each with so many characters: ``plan`` shows all of them."""
+"""A refusal names this many differences, each cut to ``_MOST_CHARACTERS``; ``plan`` shows all of them."""
 _MOST_CHARACTERS = 240
 NOT_KNOWN = "its plan could not be compared with the one that made its state, which no record has"
 
@@ -484,7 +484,7 @@ class ReadPlan:
     Attributes:
         plan: None where it cannot be read.
         problem: why, in a line; else "".
-        remarks: for people.
+        remarks: human-readable.
         is_accepted: it would be refused, and the user has accepted that.
     """
 
@@ -526,7 +526,7 @@ class Continuing:
         raise self._refusal(name, *found[0])
 
     def _unrecorded(self, name: str, read: ReadPlan) -> ReadPlan:
-        """State of which no plan is recorded, as after an adoption, is compared as far as its schemas tell.
+        """State of which no plan is recorded, as after an adoption, is compared as far as its schemas show it.
 
         Raises:
             StartRefusedError: it keeps other values, and the user did not accept that.
@@ -564,15 +564,17 @@ class Continuing:
         both = {**self._held, name: (before, read.plan)}
         old: Mapping[str, QueryPlan] = {each: plans[0] for each, plans in both.items()}
         found = compare_deployments(old, {each: plans[1] for each, plans in both.items()}).queries[name]
-        if is_own:  # what was written anew is of this plan
+        if is_own:  # what was rewritten is of this plan
             # Its script is pinned: a release that writes plans down otherwise refuses no resume, and records it again.
             return compared(each for each in found.differences if each.code != "not-comparable")
         rewrite = rewrite_of(self._attempt, name)
         return settled(found, read.plan, rewrite, migrated_operators(self._attempt, name, read.plan))
 
     def _refused(self, maker: RecordedPlan, comparison: Comparison) -> tuple[Difference, ...]:
-        """The differences that refuse the start; hazards are accepted for this attempt, or for a deployment that begins
-        with the state of another one."""
+        """The differences that refuse the start.
+
+        Hazards are accepted for this attempt, or for a deployment that starts with another deployment's state.
+        """
         begins = maker.deployment_id != self._attempt.deployment_id
         accepts = self._attempt.accepts_hazards or (begins and self._attempt.spec.start.accept_hazards)
         return refusing(comparison, accepts_hazards=accepts)
@@ -600,8 +602,10 @@ class Continuing:
 
 
 def _continued_batch(attempt: Attempt, name: str) -> int | None:
-    """The committed batch whose state a start of this query would continue; None for none: a fresh start, a seed, a
-    query that is over, and one that never committed a batch."""
+    """The committed batch whose state a start of this query would continue.
+
+    None: a fresh start, a seed, a query that has ended, or one that never committed a batch.
+    """
     checkpoint = attempt.checkpoint_of(name)
     if checkpoint.exists():
         try:

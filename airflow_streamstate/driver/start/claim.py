@@ -55,7 +55,7 @@ def take_up_pending(attempt: Attempt) -> None:
         UnavailableError: the store does not answer.
     """
     begun = _in_the_logs(attempt)
-    if begun is None:  # a flush that has begun cannot be cancelled
+    if begun is None:  # a flush that has started cannot be cancelled
         cancel_drains(attempt)
     tell_committed_skips(attempt)
     order = _ordered(attempt) or begun
@@ -220,7 +220,7 @@ def _create(attempt: Attempt, claim: Claim) -> None:
 
 # Whether a driver on another machine sees the places that its controller sees, asked before the script runs.
 #
-# A path of one machine may name nothing on another one, or an empty folder, in which Spark would begin anew.
+# A path of one machine may name nothing on another one, or an empty folder, in which Spark would start from scratch.
 
 _NEXT_STEP = "Use S3, GCS or Azure, or a folder that every machine mounts at the same path."
 

@@ -27,9 +27,9 @@ class MappedOffsets:
 
     Attributes:
         lines: one per source, in the order of the plan; ``NO_OFFSET`` for a source that has none yet.
-        identities: the identity that each line was stored with; None where there is no line.
+        identities: the identity that each line was stored with; None if there is no line.
         folders: of Spark's own log of a source: number in the snapshot -> number in the new checkpoint.
-        remarks: for people.
+        remarks: human-readable.
     """
 
     lines: tuple[str, ...]
@@ -321,7 +321,7 @@ def _asked(
     number: int,
     question: Callable[[SourceConnector, KnownSource, str], Answer],
 ) -> Answer | None:
-    """What a connector says about an offset of another identity; None where it cannot tell."""
+    """What a connector reports about an offset of a different identity; None where it does not know."""
     identity, line = known.identities[number], known.position.end_offsets[number]
     if source.connector is None or identity.adapter != source.identity.adapter or line == NO_OFFSET:
         return None
@@ -375,7 +375,7 @@ def source_keys(query_name: str, startable: StartableQuery, lines_count: int, sp
 
 
 def refuse_source_twice(query_name: str, startable: StartableQuery) -> None:
-    """Refuse an unnamed source that stands twice in a plan, for which offset log 2 has one offset only.
+    """Refuse an unnamed source that a plan has twice, for which offset log 2 has one offset only.
 
     Raises:
         UnsupportedCheckpointError: there is one.
@@ -466,7 +466,7 @@ def map_offsets_by_name(
 
     Raises:
         IncompatibleUpgradeError: one of the sides has no names; one name is new and another one gone, which may be a
-            renamed source; or a name is now that of another source.
+            renamed source; or a name is now that of a different source.
     """
     lines, identities = known.position.end_offsets, known.identities
     if not names or not has_names(sources):

@@ -43,7 +43,7 @@ class NameBook:
 
         Args:
             checkpoint_location: the script's own ``checkpointLocation``.
-            plan_fingerprint: equal for the same plan; tells a restart from a second unnamed query.
+            plan_fingerprint: equal for the same plan; distinguishes a restart from a second unnamed query.
 
         Raises:
             InvalidRequestError: two queries have this name, or it cannot be part of a key.
@@ -59,7 +59,7 @@ class NameBook:
 
 
 def last_part(checkpoint_location: str | None) -> str:
-    """The name that a location gives; "" for none."""
+    """The name that a location gives; "" if it gives none."""
     found = (checkpoint_location or "").rstrip("/").rpartition("/")[2]
     return "" if found.endswith(":") else found
 
@@ -120,7 +120,7 @@ class ChangingName:
 
     Attributes:
         part: the part of it that does.
-        what: that part, for people.
+        what: that part, human-readable.
         is_certain: it is this start's own; else it looks so.
     """
 
@@ -175,7 +175,7 @@ def describe_changing(
     Args:
         name: the name that this start gives it.
         is_own: the script gives the name itself, by ``queryName``.
-        known_as: the query whose state it is to go on with, for the option that says so.
+        known_as: the query whose state it must continue, for the option that requests this.
     """
     lasting = lasting_name(name, changing, checkpoint_location)
     place = "its queryName" if is_own else "the last part of its checkpointLocation"

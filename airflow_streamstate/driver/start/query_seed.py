@@ -57,7 +57,7 @@ from airflow_streamstate.snapshot.data import data_files
 from airflow_streamstate.snapshot.deletion import leased
 from airflow_streamstate.store.base import Store
 
-# A seed that begins at other offsets than those of its predecessor, given by the user or found for a time.
+# A seed that starts at other offsets than those of its predecessor, given by the user or found for a time.
 #
 # What is passed over and what is read again is reported before anything is built, and refused unless the user
 # accepted it (Laws 5 and 14). A checkpoint that is built is never moved.
@@ -68,13 +68,13 @@ WATERMARK_ANEW = "rows that are read again would be late, so its watermark begin
 
 
 def begins_elsewhere(start: StartPlan, name: str) -> bool:
-    """Whether this query begins at offsets that the user gave, or at a time."""
+    """Whether this query starts at offsets that the user gave, or at a time."""
     return name in start.offsets or start.begins_at is not None
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where the sources of a query begin.
+    """Where the sources of a query start.
 
     Attributes:
         lines: per source of the new plan.
@@ -90,7 +90,7 @@ class Beginning:
 
     @property
     def reads_again(self) -> bool:
-        """Whether any input is read a second time, as far as the sources tell."""
+        """Whether any input is read a second time, as far as the sources report."""
         return reads_again(self.moves)
 
 
@@ -109,7 +109,7 @@ def find_beginning(
     lines: Sequence[str],
     identities: Sequence[SourceIdentity | None],
 ) -> Beginning:
-    """Where each source of the new plan begins.
+    """Where each source of the new plan starts.
 
     Args:
         lines: per source of the new plan, its stored offset or the user's; ``NO_OFFSET`` for a new source.
@@ -173,7 +173,7 @@ class _At:
         moves, found = [], []
         for number, (source, line) in enumerate(zip(sources, lines, strict=True)):
             if line == NO_OFFSET:
-                found.append(line)  # a new source begins where its options say
+                found.append(line)  # a new source starts where its options ask it to
                 continue
             kept = identities[number]
             move = self._of(number, source, line, kept or source.identity)
@@ -232,7 +232,7 @@ class _At:
 
 # The logs of file sources whose folder was moved, for the checkpoint of a query that starts (``--move-source``).
 #
-# What was read is not read again, and what was not is read once. That is held against the files that are there now;
+# What was read is not read again, and what was not is read once. Both are checked against the files that are there now;
 # what is not proven is refused before the checkpoint is built.
 
 _SHOWN = 3
@@ -245,7 +245,7 @@ def moved_source_logs(
 
     Args:
         files: of the new checkpoint: path -> key.
-        end_offsets: of the last committed batch, source by source; () for none.
+        end_offsets: of the last committed batch, source by source; () without one.
 
     Raises:
         IncompatibleUpgradeError: rows would be read again, or not at all.
@@ -308,7 +308,7 @@ class MovedSource:
 
     Attributes:
         entries: of its log, with the old paths.
-        offset: up to which its files are read; -1 for none.
+        offset: up to which its files are read; -1 before the first.
         times: of the files at the new place.
     """
 
@@ -392,7 +392,7 @@ def seed_query(
     known: QuerySnapshot,
     query_id: Callable[[], str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Build the checkpoint of a query that was drained; returns its sources, and remarks for people.
+    """Build the checkpoint of a query that was drained; returns its sources, and human-readable remarks.
 
     ``query_id`` returns the id to continue with; it is called last, when nothing can refuse the seed any more.
 

@@ -45,7 +45,7 @@ BY_HAND = "--accept-written-rows skips it all the same, and what the sink holds 
 
 
 def skip_if_asked(attempt: Attempt, logical: LogicalQuery, position: Position) -> tuple[str, ...]:
-    """Skip the planned batch of a query that is about to start, where a command asks for it; what was done, in words.
+    """Skip the planned batch of a query about to start, if a command asks for it; returns what was done, as text.
 
     The agent answers a request for another position, when the query runs.
 
@@ -80,7 +80,7 @@ def tell_committed_skips(attempt: Attempt) -> None:
 
 
 def give_up_skip(attempt: Attempt, query_name: str, batch_id: int | None) -> None:
-    """Reject the skip of a batch that a flush is about to run, where an earlier attempt began that skip: a later
+    """Reject the skip of a batch that a flush is about to run, where an earlier attempt started that skip: a later
     attempt would take the flush's commit for the skip's."""
     for request, number in begun_skips(attempt.commands()):
         if (request.query_name, request.batch_id) == (query_name, batch_id):
@@ -122,9 +122,9 @@ class _Skip:
         return f"{place} holds batch {request.batch_id} already, so its rows do not fail; {BY_HAND}"
 
     def _carry_over(self) -> str:
-        """Carry the state over an empty batch, and commit; the reason where that is not possible, else ""."""
+        """Carry the state over an empty batch, and commit; the reason if that is not possible, else ""."""
         attempt, logical, batch_id = self._attempt, self._logical, self._request.batch_id
-        # For its errors: a skip that could not be reported is not begun.
+        # For its errors: a skip that could not be reported is not started.
         retry_until_fenced(attempt, "the log", lambda: _moves(attempt, self._request))
         accept(attempt, order_of(self._request, self._number))
         retry_until_fenced(attempt, "the skip", lambda: prepare_skip(self._building, logical.checkpoint, batch_id))
@@ -153,7 +153,7 @@ def _reject(attempt: Attempt, request: SkipRequest, number: int, reason: str) ->
 
 
 def _tell(attempt: Attempt, request: SkipRequest, number: int) -> str:
-    """Write ``Skipped``; the same in words."""
+    """Write ``Skipped``; returns the same as text."""
     moves = retry_until_fenced(attempt, "the log", lambda: _moves(attempt, request))
     attempt.reporter.write(
         Skipped,
@@ -194,7 +194,7 @@ class Prepared:
     Attributes:
         built_at: when the checkpoint was built.
         at: when everything was done.
-        repairs: in words.
+        repairs: as text.
     """
 
     built: Built
@@ -204,7 +204,7 @@ class Prepared:
 
 
 class Runs:
-    """Begins the runs of an attempt's queries."""
+    """Starts the runs of an attempt's queries."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -212,11 +212,11 @@ class Runs:
         self.continuing = Continuing(attempt)
 
     def begin(self, logical: LogicalQuery) -> None:
-        """Begin a run of this query; where its flush is committed, the query is over and nothing runs.
+        """Start a run of this query; where its flush is committed, the query has ended and nothing runs.
 
         Raises:
             StartRefusedError: its plan does not fit the state that it would continue (Law 17).
-            ConflictError: a flush of the query was begun, and is not finished.
+            ConflictError: a flush of the query was started, and is not finished.
             FencedError: this attempt was replaced.
             and what the steps of a start raise.
         """
@@ -232,8 +232,8 @@ class Runs:
             logical.end()
             return
         if report.run == "once":
-            # An earlier attempt began a flush: under the script's own trigger the query would read on with a watermark
-            # at the end of time, and every row would be late (1a.7, Law 11).
+            # An earlier attempt started a flush: under the script's own trigger the query would read on with a
+            # watermark at the end of time, and every row would be late (1a.7, Law 11).
             raise ConflictError(
                 "a flush of this query was begun by an earlier attempt and is not finished",
                 query_name=logical.name,
@@ -260,7 +260,7 @@ class Runs:
         self._take_back_if_replaced(run)
 
     def _record(self, logical: LogicalQuery, read: ReadPlan, built: Built, position: Position) -> tuple[str, ...]:
-        """Record the plan of a start that nothing refuses any more; a remark where that failed.
+        """Record the plan of a start that nothing refuses any more; a remark if that failed.
 
         Raises:
             UnavailableError: it could not be recorded that the user has accepted this plan, so the next attempt would
@@ -331,7 +331,7 @@ def check_state_format(logical: LogicalQuery) -> None:
 
 
 def describe_repairs(report: RepairReport) -> tuple[str, ...]:
-    """The repairs of a log before a start, in words (1a.7)."""
+    """The repairs of a log before a start, as text (1a.7)."""
     numbers = ", ".join(str(batch_id) for batch_id in report.removed_ids)
     words = [f"removed our entry at batch {numbers} from the offset log"] if numbers else []
     if report.swept_keys:

@@ -33,7 +33,7 @@ UNREAD = "its plan is not recorded"
 def record_before_start(
     attempt: Attempt, name: str, startable: StartableQuery, plan: QueryPlan | None = None, first_batch_id: int = 0
 ) -> tuple[str, ...]:
-    """Record the plan of a query where it changed; a remark where that failed, else nothing.
+    """Record the plan of a query where it changed; a remark if that failed, else nothing.
 
     Args:
         plan: as read before its checkpoint was built; None to read it now.
@@ -89,7 +89,7 @@ def plan_of(attempt: Attempt, name: str, startable: StartableQuery) -> QueryPlan
 
 
 def _with_own_state(attempt: Attempt, name: str, plan: QueryPlan) -> QueryPlan:
-    """Add what the checkpoint tells, where this deployment wrote or seeded its state."""
+    """Add what the checkpoint shows, where this deployment wrote or seeded its state."""
     checkpoint = attempt.checkpoint_of(name)
     is_own = attempt.number > 1 or name in attempt.queries or attempt.spec.start.mode == "seed"
     has_variables = any(operator.kind == "transform_with_state" for operator in plan.operators)
@@ -143,7 +143,7 @@ def _pinned(attempt: Attempt, name: str) -> dict[str, str]:
     return {} if entry is None else {key: entry.conf[key] for key in SETTINGS if key in entry.conf}
 
 
-# What the script read before this start, held against what it read before the start that the state is from.
+# What the script read before this start, compared with what it read before the start that the state is from.
 #
 # It names causes and decides nothing: what fails here becomes a remark.
 
@@ -163,7 +163,7 @@ def what_changed(attempt: Attempt, query_name: str) -> tuple[str, ...]:
 
 
 def record_after_start(attempt: Attempt, query_name: str) -> tuple[str, ...]:
-    """Record what the script had read before this start; a remark where that failed, else nothing.
+    """Record what the script had read before this start; a remark if that failed, else nothing.
 
     After the start, so that a refused one leaves the record of the start that the state is from. Raises nothing.
     """
@@ -187,7 +187,7 @@ def _changes(attempt: Attempt, query_name: str) -> tuple[ReadChange, ...]:
 
 
 def _deployments(attempt: Attempt) -> list[str]:
-    """This deployment, and that of the state with which it began."""
+    """This deployment, and that of the state with which it started."""
     manifest = attempt.start.manifest()
     before = attempt.spec.start.predecessor_id if manifest is None else manifest.deployment_id
     return [attempt.deployment_id, *(each for each in (before,) if each is not None)]

@@ -38,7 +38,7 @@ def undo_sink(attempt: Attempt, name: str, startable: StartableQuery, known: Que
 
     Raises:
         InvalidRequestError: the sink cannot be undone exactly, and the user did not accept another way.
-        ConflictError: the undo failed, or another writer wrote to the sink meanwhile.
+        ConflictError: the undo failed, or another writer wrote to the sink in the meantime.
         FencedError: this attempt was replaced.
     """
     start = _start_that_undoes(attempt, name)
@@ -52,7 +52,7 @@ def undo_sink(attempt: Attempt, name: str, startable: StartableQuery, known: Que
 
 
 def _refuse_before_upstream(attempt: Attempt, name: str, start: StartPlan) -> None:
-    """Refuse a query that reads the sink of another one which is not started, and so not undone, yet."""
+    """Refuse a query that reads another query's sink, if that query is not started, and so not undone, yet."""
     if start.undoes is None:
         return
     # A query whose start was refused there has a checkpoint and no plan: then the plan before counts.
@@ -168,7 +168,7 @@ class _Undo:
         return () if last is None else tuple(range(self.order.to_batch_id + 1, last + 1))
 
     def _rows_again(self) -> int | None:
-        """At most how many rows of input after the snapshot were read before; None where the sources do not tell."""
+        """At most how many input rows after the snapshot were read before; None where the sources do not report it."""
         self.attempt.sources.look_up(self.name, self.startable)
         behind = self._rows_behind(self.known.position.end_offsets)
         undone = _undone_deployments(self.attempt, self.start)
@@ -251,7 +251,7 @@ class _Undo:
 
 def _start_that_undoes(attempt: Attempt, name: str) -> StartPlan | None:
     """The start whose undo is still to be done: this deployment's, or that of one before it which ended before it had
-    a checkpoint of this query; None for none."""
+    a checkpoint of this query; None if there is no such start."""
     spec, seen = attempt.spec, set[str]()
     while spec.start.undoes is None:
         before = spec.start.predecessor_id

@@ -26,7 +26,7 @@ from airflow_streamstate.protocol.terms.version import CommandLine, HandoverTerm
 # Refuses to start a query with nothing whose own checkpoint holds committed batches: it ran without streamstate.
 #
 # Its first batch would read again what is written already. Only a query that the stream has never run is looked at:
-# the script keeps its ``checkpointLocation`` for ever, and nothing runs there any more once the stream has gone on.
+# the script keeps its ``checkpointLocation`` for ever, and nothing runs there any more once the stream has moved on.
 
 _READ_BY_STORES = ("s3://", "gs://", "az://", "abfs://", "abfss://", "/")
 
@@ -112,9 +112,9 @@ def _anew(name: str, startable: StartableQuery) -> str:
 
 
 def adopt_command(spec: DeploymentSpec, home_uri: str, name: str, uri: str) -> str:
-    """The `streamstate adopt` that goes on with this query by the code and settings of this deployment.
+    """The `streamstate adopt` that continues this query with the code and settings of this deployment.
 
-    With ``--stopped``: where that is wrong, the log moves, and the adoption is refused.
+    With ``--stopped``: if that is wrong, the log moves, and the adoption is refused.
     """
     version, start = spec.version, HandoverTerms(allow_new_queries=spec.start.allow_new_queries)
     given = _given(version, home_uri)
@@ -169,7 +169,7 @@ def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, i
 def check_sink_before_flush(attempt: Attempt, logical: LogicalQuery) -> None:
     """As ``check_sink`` for a query that is flushed without having run, waiting for the store.
 
-    A flush that an earlier attempt began is not checked: it runs again over the same bounds.
+    A flush that an earlier attempt started is not checked: it runs again over the same bounds.
     """
     checkpoint = logical.checkpoint
     position = retry_until_fenced(attempt, "the log", lambda: checkpoint.position() if checkpoint.exists() else None)
@@ -205,7 +205,7 @@ def _refusal(
 
 
 def _going_on(attempt: Attempt, logical: LogicalQuery) -> str:
-    """How batch ids go on after a fresh start was refused, by what is known of who wrote there."""
+    """How batch ids continue after a fresh start was refused, by what is known of who wrote there."""
     if attempt.control.snapshot_ids():
         return f"`streamstate rollback {attempt.stream_id}` with --snapshot goes back to a snapshot of this stream"
     own = logical.startable.own_checkpoint()
@@ -217,7 +217,7 @@ def _going_on(attempt: Attempt, logical: LogicalQuery) -> str:
 
 
 def listed(batch_ids: Sequence[int]) -> str:
-    """Ids for people: ``14 to 17``, or the first of them one by one."""
+    """Ids as text: ``14 to 17``, or the first of them one by one."""
     if len(batch_ids) > 1 and batch_ids[-1] - batch_ids[0] == len(batch_ids) - 1:
         return f"{batch_ids[0]} to {batch_ids[-1]}"
     shown = ", ".join(str(batch_id) for batch_id in batch_ids[:10])
@@ -247,7 +247,7 @@ class Readable:
     Attributes:
         lines: its offsets, moved on where lost input was accepted.
         planned_lines: those of a planned batch, likewise.
-        remarks: what was lost, in words.
+        remarks: what was lost, as text.
     """
 
     lines: tuple[str, ...]
@@ -269,7 +269,7 @@ def look_before_start(
 
     Args:
         identities: the identity that each offset was stored with; shorter or None where unknown.
-        newest_batch_id: the newest batch that is planned or committed; -1 for none.
+        newest_batch_id: the newest batch that is planned or committed; -1 before the first.
         planned_lines: of a batch that is planned and runs first.
         continues: the query continues its own checkpoint, whose offsets are never changed.
 
@@ -304,7 +304,7 @@ def look_before_start(
         return Readable(tuple(lines), tuple(planned_lines))
     is_sent_once = all(part.reason == "sent_once" for part in lost)
     if continues and not is_sent_once and all(book.passes_over_lost(name, number) for number in lost_of):
-        # The script's own options say of each source to pass over lost input.
+        # The script's own options make each source pass over lost input.
         return Readable(tuple(lines), tuple(planned_lines), _sentences("lost before this start", lost))
     if not is_accepted:
         raise InputLostError(
@@ -373,7 +373,7 @@ _SUPPLEMENTED = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptio
 def notes_on_own_settings(
     master: str, conf: Mapping[str, str], in_force: Mapping[str, str], at_launch: Mapping[str, str]
 ) -> Iterator[str]:
-    """Sentences for people on the settings that a script made itself.
+    """Human-readable sentences on the settings that a script made itself.
 
     Args:
         master: of the deployment; "" for that of a connection.

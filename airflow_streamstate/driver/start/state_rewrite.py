@@ -53,12 +53,12 @@ from airflow_streamstate.store.transfer import keys_below
 
 SAMPLES = 5
 _MOST_CARRIED = 50
-"""So many deployments are looked at that may have never started a query."""
+"""At most this many deployments that may never have started a query are looked at."""
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """State that was written anew.
+    """State that was rewritten.
 
     Attributes:
         files: of the new checkpoint: path -> key.
@@ -74,7 +74,7 @@ class Rewritten:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """For people."""
+        """Human-readable."""
         words = []
         for table in self.tables:
             how = "migrated" if table.is_migrated else "written anew"
@@ -92,7 +92,7 @@ def rewrite_if_asked(
     *,
     is_rehearsed: bool,
 ) -> Rewritten | None:
-    """Write the state of a snapshot's query anew; None where the deployment does not ask for it, or it has no state.
+    """Rewrite the state of a snapshot's query; None where the deployment does not ask for it, or it has no state.
 
     Args:
         files: of the snapshot: path -> key.
@@ -113,8 +113,10 @@ def rewrite_if_asked(
 
 
 def rewrite_of(attempt: Attempt, query_name: str) -> StateRewrite | None:
-    """How the state of a query is written anew: as this deployment asks, and as those before it asked that never
-    started the query, whose state is as it was before them (1a.12).
+    """How the state of a query is rewritten.
+
+    As this deployment asks, and as those before it asked that never started the query, whose state is as it was
+    before them (1a.12).
 
     Raises:
         IncompatibleUpgradeError: two migrations would follow each other.
@@ -173,7 +175,7 @@ def _after(asked: StateRewrite | None, before: DeploymentSpec, query_name: str) 
 
 
 def clear_rewrite(attempt: Attempt, name: str) -> None:
-    """Remove what a rewrite left beside the checkpoint that was built of it."""
+    """Remove what a rewrite left alongside the checkpoint that was built of it."""
     wipe(_beside(attempt, name))
 
 
@@ -266,7 +268,7 @@ class _Rewrite:
     def _written(
         self, batch_id: int, before: Checkpoint, after: Checkpoint, conf: Mapping[str, str]
     ) -> RewrittenState | None:
-        """Write the state that a batch left anew; None where the query has none."""
+        """Rewrite the state that a batch left; None where the query has none."""
         attempt = self._attempt
         self._say(f"the state of batch {batch_id} is laid out; an empty batch of the new version makes the new schema")
         self._fork(batch_id, before)
@@ -320,8 +322,10 @@ class _Rewrite:
         return entry
 
     def _batches_with_state(self) -> list[int]:
-        """The batches whose state is written anew: the last committed one, and the planned one where the sink holds it:
-        Spark does not run that batch again then, and goes on with the state that it left."""
+        """The batches whose state is rewritten: the last committed one, and the planned one if the sink holds it.
+
+        Spark does not run that planned batch again, and continues with the state that it left.
+        """
         position = self._known.position
         found = [] if position.batch_id is None else [position.batch_id]
         planned_id = position.planned_batch_id
@@ -448,7 +452,7 @@ def _note_ids(after: Checkpoint, ids: StateIds | None) -> None:
 
 
 def _format_of(checkpoint: Checkpoint, batch_id: int | None) -> int:
-    """The state checkpoint format that a commit tells of."""
+    """The state checkpoint format that a commit shows."""
     commit = None if batch_id is None else checkpoint.read_commit(batch_id)
     return 2 if commit is not None and commit.has_state_ids else 1
 

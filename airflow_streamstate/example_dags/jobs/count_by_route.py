@@ -1,7 +1,8 @@
 """Flights and the sum of their delays in minutes per route and day: an upgrade that the state does not survive.
 
-The destination joins the grouping key. Spark cannot read state of one key as state of another, so the old version is
-drained: its open windows are written as they are, and this one goes on at the very next row with nothing kept.
+The destination joins the grouping key. Spark cannot read state of one key as state of a different one, so the old
+version is drained: its open windows are written as they are, and this one continues at the very next row with nothing
+kept.
 
     spark-submit count_by_route.py --input flights/incoming --output flights/delays
 """
@@ -46,8 +47,8 @@ delays = (
     )
 )
 
-# The file sink remembers batch ids in its folder, and batch ids go on from version to version. So all versions write to
-# one folder, and a column says which one wrote a row.
+# The file sink remembers batch ids in its folder, and batch ids continue from version to version. So all versions write
+# to one folder, and a column shows which one wrote a row.
 writer = (
     delays.writeStream.queryName("delays")
     .outputMode("append")

@@ -45,8 +45,8 @@ delays = (
     )
 )
 
-# The file sink remembers batch ids in its folder, and batch ids go on from version to version. So all versions write to
-# one folder, and a column says which one wrote a row.
+# The file sink remembers batch ids in its folder, and batch ids continue from version to version. So all versions write
+# to one folder, and a column shows which one wrote a row.
 writer = (
     delays.writeStream.queryName("delays")
     .outputMode("append")

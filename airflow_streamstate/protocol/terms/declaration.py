@@ -25,7 +25,7 @@ from airflow_streamstate.protocol.redaction import redact_uri
 Kind = Literal["flag", "choice", "seconds", "whole", "number", "text", "texts", "command", "mapping", "lists", "moment",
                "path", "paths", "part"]  # fmt: skip
 """What a user gives. ``command``: the words of one command line. ``mapping``: texts by name. ``lists``: lists of texts
-by name. ``path``, ``paths``: local files or folders. ``part``: terms of another class."""
+by name. ``path``, ``paths``: local files or folders. ``part``: terms of a different class."""
 Surface = Literal["shell", "operators", "files"]
 Changes = Literal["", "code", "version", "label", "stream"]
 """What a change of a term makes of a stream that runs. ``code``: other code, so its state is compared. ``version``: the
@@ -102,7 +102,7 @@ def term(
 
     Args:
         default: a mapping is copied for each object; ``REQUIRED``: it has none.
-        help: for all surfaces: lower case, no full stop at its end; the first sentence says it all. ``{name}`` is
+        help: for all surfaces: lower case, no full stop at its end; the first sentence suffices alone. ``{name}`` is
             another term, which each surface calls as its own readers do.
         flag: of the shell; by default the name without its unit. ``WORDS``: it is the words after ``--``. Of a part:
             the option for those of its terms that have none.
@@ -110,14 +110,14 @@ def term(
         metavar: of its value in the shell; by default by its type.
         least, most: bounds of a number.
         verbs: that take it in addition to those of its class (``terms_of``).
-        kind: what a user gives, where that does not follow from the type of the field: a path of what is recorded by
-            its digest, the words of one command line.
+        kind: what a user gives, if that does not follow from the type of the field: a path of what is recorded by its
+            digest, the words of one command line.
         changes: what a change of it makes of a stream that runs.
-        in_shell, in_operators, in_files: whether the shell, the operators and files of streams have it; else the
-            reason why not, for people: a file that gives it is refused with it.
-        names: its name on a surface where that name cannot be its own: an operator's ``owner`` is Airflow's. In files
-            one with dots is its place from the top of the file.
-        part: the class whose values by name it has, if the type of the field does not say it.
+        in_shell, in_operators, in_files: whether the shell, the operators and files of streams have it; else the reason
+            why not, for humans: a file that gives it is refused with it.
+        names: its name on a surface where its own cannot be used: an operator's ``owner`` is Airflow's. In files one
+            with dots is its place from the top of the file.
+        part: the class whose values by name it has, if the type of the field does not name it.
         is_secret: its values are shown nowhere.
         takes_commas: in the shell its values may also be one value with commas, as of spark-submit.
         retried: how two tries of one request must agree on it.
@@ -145,8 +145,8 @@ class Term:
         is_optional: None is a value: not set.
         is_required: it has no default.
         choices: the words that it may have; () for any value.
-        checks: what its type in ``protocol.fields`` says; of a list what that of its items says, of a mapping what that
-            of its names says.
+        checks: what its type in ``protocol.fields`` requires; of a list what that of its items requires, of a mapping
+            what that of its names requires.
     """
 
     of: type

@@ -550,7 +550,7 @@ class MirrorTerms:
         check_terms(self)
 
 
-# The terms of reading the state of a snapshot with a Spark driver of its own.
+# The terms of reading the state of a snapshot with a separate Spark driver.
 
 LOCAL_MASTER = "local[*]"
 SHOWN_ROWS = 20

@@ -20,7 +20,7 @@ from airflow_streamstate.protocol.terms.declaration import REQUIRED, WORDS, Term
 OnQueryFailure = Literal["script", "degrade", "fail"]
 ON_QUERY_FAILURE: tuple[OnQueryFailure, ...] = get_args(OnQueryFailure)
 NO_SNAPSHOTS = "none"
-"""Instead of a URI: no snapshots are kept beside the checkpoints."""
+"""Instead of a URI: no snapshots are kept next to the checkpoints."""
 _CODE, _START = "Code", "Start"
 _OF_A_CHANGE = ("change", "adopt")
 """Also of the verbs that change a version, which leave alone what is not given, and of ``adopt``."""
@@ -33,7 +33,7 @@ class Artifact:
     """A file that a deployment runs, pinned by digest (Law 15).
 
     Attributes:
-        name: its file name, as the script knows it; of a module beside the script its path below the script's folder.
+        name: its file name, as the script knows it; of a module next to the script its path below the script's folder.
         sha256: hex digest of its bytes.
     """
 
@@ -43,7 +43,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class LauncherChoice:
-    """What starts the drivers of a deployment, where that is not the machine of the caller.
+    """What starts the drivers of a deployment, if that is not the machine of the caller.
 
     Attributes:
         python_env: the archive of a Python environment that the option ``python_env`` named by a local path; None for
@@ -568,7 +568,7 @@ def _options(one: Term, value: Any, base: object | None) -> Iterator[str]:
 
 
 def _options_of_part(part: Term, value: Any, base: Any) -> Iterator[str]:
-    """Of its terms; of one without an option of its own, as ``NAME=VALUE`` of the part's."""
+    """Of its terms; of one without its own option, as ``NAME=VALUE`` of the part's."""
     for one in terms_of(part.part):
         given = getattr(value, one.name)
         if given == _base(one, base):

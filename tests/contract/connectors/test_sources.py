@@ -102,7 +102,7 @@ def test_every_connector_of_ours_is_held_to_them() -> None:
 
 @pytest.mark.parametrize("name", ["file", "rate"])
 def test_ours_that_lose_nothing_say_so(name: str) -> None:
-    """What cannot be told is not told, and nothing is called lost."""
+    """What cannot be known is not reported, and nothing is called lost."""
     opened = ours()[name].open(OWN[name][0], None)  # type: ignore[arg-type]
     conformance.check_open_source(opened, OFFSETS[name][0], OFFSETS[name][-1], None)
 

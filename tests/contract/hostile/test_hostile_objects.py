@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(3_600 if IS_FULL else 300)
 
 
 def full_home(folder: Path) -> Stage:
-    """A stream with objects of every kind: a deployment that was stopped, one that runs and is to be drained."""
+    """A stream with objects of every kind: a deployment that was stopped, one that runs and will be drained."""
     stage = Stage(folder)
     stage.deploy(conf={"spark.a": "b"}, arguments=("--x", "1"))
     stage.stopped()
@@ -89,7 +89,7 @@ PLACES = (
 
 
 def stray_key(random: Random) -> str:
-    """A place where nothing of ours would lie."""
+    """A place where nothing of ours would be."""
     return random.choice(PLACES).format(STREAM, random.choice(NAMES))
 
 
@@ -224,8 +224,8 @@ def test_nothing_is_restored_from_damage(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", [StopRequest, DrainNotification])
 def test_an_order_waits_for_a_register_that_is_mended(kind: type[Command]) -> None:
-    """An unreadable register does not tell which driver was replaced: what was ordered meanwhile is done once the
-    register can be read, and never before (Laws 4 and 7)."""
+    """An unreadable register does not show which driver was replaced: what was ordered in the meantime is done once
+    the register can be read, and never before (Laws 4 and 7)."""
     stream, plan = SimulatedStream(), make_plan(100)
     stream.deploy()
     key = layout.register_key(SIMULATED)
@@ -250,7 +250,7 @@ def is_claim_of_another(body: bytes, key: str, own: Claim | None) -> bool:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_agent_and_its_job_run_on(seed: int) -> None:
-    """Commands that are none, a register, a heartbeat, events and claims that were spoilt: the job goes on, obeys the
+    """Commands that are none, a register, a heartbeat, events and claims that were spoilt: the job continues, obeys the
     next good order, and has counted each row once; what could not be read is answered once and left there."""
     random, stream, plan = Random(seed), SimulatedStream(), make_plan(1_000)
     spec = stream.deploy()
@@ -281,11 +281,11 @@ def test_the_agent_and_its_job_run_on(seed: int) -> None:
         way, body = hostile_bytes(random, good, others)
         written.append(f"{key}: {way}")
         if key == keys["claim"] and is_claim_of_another(body, key, own[0]):
-            return  # one that can be read is a claim, and says which driver is the attempt
+            return  # one that can be read is a claim, and states which driver is the attempt
         if key != keys["register"]:
             stream.checkpoints.put(key, body)
             return
-        # A readable one names the current deployment; an unreadable one says nothing.
+        # A readable one names the current deployment; an unreadable one names nothing.
         stream.checkpoints.put(key, body[: number % max(1, len(body) - 2)])
         stream.clock.after(15.0, lambda: stream.checkpoints.put(key, good))
 

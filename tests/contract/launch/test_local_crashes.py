@@ -113,7 +113,7 @@ def test_a_leading_process_that_dies_anywhere_leaves_something_that_can_be_resol
 
 
 def test_a_launch_that_was_only_recorded_is_pending(launcher: LocalLauncher, tmp_path: Path) -> None:
-    """An intent alone is told as such: it is not a driver, and not the absence of one for good (Law 1)."""
+    """An intent alone is reported as such: it is not a driver, and not the absence of one for good (Law 1)."""
     request = launch_request(tmp_path, RUNS_ON)
     LaunchFolder(Path(request.folder)).prepare({"launch_key": KEY, "folder": request.folder})
     found = launcher.find(request.place)

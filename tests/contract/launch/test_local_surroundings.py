@@ -44,7 +44,7 @@ def test_nothing_secret_is_on_a_command_line_or_in_the_handle(launcher: LocalLau
 
 
 def test_a_secret_is_hidden_before_a_reason_is_cut_out_of_the_log(launcher: LocalLauncher, tmp_path: Path) -> None:
-    """Why it ended is found in its log: of a secret that a blank or a colon takes apart, no half is told."""
+    """Why it ended is found in its log: of a secret that a blank or a colon takes apart, no half is reported."""
     secret = "tr0ub4dor and:3"
     request = launch_request(
         tmp_path, f"echo 'java.io.FileNotFoundException: /x/{secret}'; exit 1", driver_config={"secrets": [secret]}

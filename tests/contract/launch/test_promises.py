@@ -53,7 +53,7 @@ def test_many_processes_start_one_driver(launcher: Launcher, tmp_path: Path) -> 
 
 
 def test_a_driver_outlives_its_launcher(launcher: Launcher, tmp_path: Path) -> None:
-    """SIGKILL of the launcher's process group does not reach the driver, whose end is still told (Law 1)."""
+    """SIGKILL of the launcher's process group does not reach the driver, whose end is still reported (Law 1)."""
     request = launch_request(tmp_path, COUNT_START + 'while [ ! -e "$BASE/go" ]; do sleep 0.1; done\nexit 5')
     process = controller(json.dumps(request.to_json()), "linger")
     assert process.stdout is not None
@@ -126,7 +126,7 @@ def test_what_cannot_run_is_refused_before_anything_is_begun(launcher: Launcher,
 
 
 def test_a_check_refuses_what_a_launch_would_refuse_and_begins_nothing(launcher: Launcher, tmp_path: Path) -> None:
-    """What can be known before is told before; code that is still to be put in its place does not count as missing."""
+    """What can be known before is reported before; code that is put in its place later does not count as missing."""
     later = str(tmp_path / "later" / "lib.py")
     request = launch_request(
         tmp_path, RUNS_ON, application=str(tmp_path / "later" / "job.py"), py_files=(later,), files=(later,)

@@ -108,7 +108,7 @@ def test_a_row_is_read_once_it_has_settled(orders: Orders) -> None:
     reading = orders.reading(clock, settleseconds="5")
     orders.add(2, second=2)
     assert reading.rest() == {}
-    orders.add(1, second=1)  # begun before the other one, and visible only now
+    orders.add(1, second=1)  # started before the other one, and visible only now
     clock.advance(3)
     assert reading.rest() == {}
     clock.advance(3)

@@ -95,7 +95,7 @@ def test_a_bucket_that_is_gone_or_made_again_is_no_home(bucket: Bucket) -> None:
 
 
 def test_a_driver_outlives_its_bucket(bucket: Bucket) -> None:
-    """Deleted, made again empty, and brought back: the queries run on, no sign of life begins a new home, and what is
+    """Deleted, made again empty, and brought back: the queries run on, no sign of life starts a new home, and what is
     ordered when all is there again is obeyed. (Law 4)"""
     stream = SimulatedStream(checkpoints=MemoryStore("checkpoints"))
     store = s3_store(BUCKET, "streams", options_for(bucket.endpoint_url), clock=stream.clock)

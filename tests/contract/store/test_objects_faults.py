@@ -75,7 +75,7 @@ LARGE = bytes(range(256)) * (2 * PART_BYTES // 256) + b"the rest"
 
 
 def test_parts_survive_faults(struck: Store, direct: Store, proxy: StrikingProxy) -> None:
-    """With a third of all requests lost in some way, a large object is whole where that is said, and else as before."""
+    """With a third of all requests lost in some way, a large object is complete if so reported, else as before."""
     outcomes = set()
     for seed in range(6):
         proxy.weather = Weather(0.33, seed, mercy=True)
@@ -107,7 +107,7 @@ def test_an_upload_that_is_denied_changes_nothing(struck: Store, direct: Store, 
 def test_nothing_hangs_and_nothing_is_made_up(
     struck: Store, direct: Store, proxy: StrikingProxy, clock: FakeClock
 ) -> None:
-    """While the server is gone each call ends within its tries, and none says absent, done or refused. (Law 6)"""
+    """While the server is gone each call ends within its tries, and none reports absent, done or refused. (Law 6)"""
     version = direct.put("a", b"1")
     acts = {
         "get": lambda: struck.get("a"),
@@ -175,7 +175,7 @@ def test_directory_markers_are_not_objects(address: str, direct: Store, s3_prefi
 
 
 def test_no_bucket_is_a_mistake_and_not_an_absence(server: str, address: str) -> None:
-    """Whatever is asked first, also without a body in the answer; it is told with what to do."""
+    """Whatever is asked first, also without a body in the answer; the error states what to do."""
 
     def elsewhere() -> ServerStore:
         if server == "gcs":
@@ -197,7 +197,7 @@ def test_no_bucket_is_a_mistake_and_not_an_absence(server: str, address: str) ->
 
 @pytest.mark.parametrize("server", ["azure"], indirect=True)
 def test_a_wrong_key_is_a_mistake(address: str) -> None:
-    """Told at once, and the key is not in it."""
+    """Reported at once, and the key is not in it."""
     options = AzureOptions(azurite.ACCOUNT, "aGlkZGVu", f"{address}/{azurite.ACCOUNT}")
     store = azure_store(azurite.CONTAINER, "", options)
     for act in (

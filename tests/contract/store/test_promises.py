@@ -27,7 +27,7 @@ Errors = tuple[type[StreamStateError], ...]
 
 
 def all_at_once(count: int, act: Callable[[int], object]) -> list[object]:
-    """Run ``act(0..count-1)`` in threads that begin together; gives results and errors in order."""
+    """Run ``act(0..count-1)`` in threads that start together; gives results and errors in order."""
     start = threading.Barrier(count)
 
     def one(number: int) -> object:
@@ -164,7 +164,7 @@ class TestCreate:
         assert store.get("claims/1") == StoredObject("claims/1", b"mine", version)
 
     def test_of_many_creators_one_wins(self, store: Store) -> None:
-        """Of eight creates at once one succeeds, the others are told so, and its bytes are there, whole."""
+        """Of eight creates at once one succeeds, the others learn that they lost, and all its bytes are there."""
         for round_number in range(5):
             key = f"claims/{round_number}"
             results = all_at_once(8, lambda number, key=key: store.create(key, b"%d" % number * 1000))
@@ -199,7 +199,7 @@ class TestReplace:
         assert keys(store) == []
 
     def test_no_increment_is_lost(self, store: Store) -> None:
-        """Four threads that add 1 ten times each by compare-and-swap reach 40, but for what is said to be unknown.
+        """Four threads that add 1 ten times each by compare-and-swap reach 40, but for what is reported as unknown.
 
         A conflict means that nothing was written, so that adding again adds once (Laws 4 and 8).
         """
@@ -281,7 +281,7 @@ class TestListing:
         assert store.list_folders("s/d/file") == store.list_folders("nowhere") == []
 
     def test_a_folder_goes_with_its_last_object(self, store: Store) -> None:
-        """Where nothing lies any more, there is no folder."""
+        """Where no object is left, there is no folder."""
         store.put("a/b/c", b"")
         store.put("x/y", b"")
         store.delete("a/b/c")
@@ -345,7 +345,7 @@ class TestCopyAndLink:
             getattr(store, method)("gone", "gone")
 
     def test_link_says_that_no_bytes_were_copied(self, store: Store) -> None:
-        """Here every backend links without a byte coming through, and says so."""
+        """Here every backend links without a byte coming through, and reports that."""
         store.put("a", b"1")
         assert store.link("a", "b") is True
         assert store.link("a", "b") is True
@@ -365,7 +365,7 @@ class TestManyAtOnce:
         assert link_many(store, []) == []
 
     def test_a_missing_source_is_named(self, store: Store) -> None:
-        """Of many links the one whose source is gone is told by its key, and the call can be repeated."""
+        """Of many links the one whose source is gone is reported by its key, and the call can be repeated."""
         for number in range(10):
             store.put(f"a/{number}", b"x")
         links = [Link(f"a/{number}", f"b/{number}") for number in (*range(10), 99)]
@@ -393,7 +393,7 @@ class TestManyAtOnce:
         delete_many(store, [])
 
     def test_a_checksum_is_of_the_bytes(self, store: Store) -> None:
-        """Equal bytes have equal checksums, others others, a link its source's; there is none of what is not there."""
+        """Equal bytes have equal checksums, others others, a link its source's; what is not there has none."""
         store.put("a", b"hello")
         store.put("b", b"hello")
         store.put("c", b"hallo")
@@ -449,7 +449,7 @@ class TestPieces:
     @pytest.mark.parametrize("is_there", [True, False])
     @pytest.mark.parametrize("body", [b"text", LARGE], ids=["short", "11 MB"])
     def test_whoever_gives_up_has_changed_nothing(self, store: Store, is_there: bool, body: bytes) -> None:
-        """What the pieces raise is raised, after all of them as well as between two; nothing of them is to be seen."""
+        """What the pieces raise is raised, after all of them as well as between two; nothing of them may be seen."""
         if is_there:
             store.put("a/b", b"old")
 

@@ -72,7 +72,7 @@ class TestOutage:
     def test_nothing_hangs_and_nothing_is_made_up(
         self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, clock: FakeClock
     ) -> None:
-        """While the server is gone each call ends within its tries, and none says absent, done or refused. (Law 6)"""
+        """While the server is gone each call ends within its tries; none reports absent, done or refused. (Law 6)"""
         version = direct.put("a", b"1")
         acts = {
             "get": lambda: struck.get("a"),
@@ -139,7 +139,7 @@ class TestRefusals:
         )
         for read in reads:
             before = len(s3_proxy.seen)
-            # A look that is answered with 503 is told no code.
+            # A HEAD that is answered with 503 carries no code.
             with pytest.raises(kind, match=f"{words}|cannot serve") as caught:
                 read()
             assert type(caught.value) is kind
@@ -178,7 +178,7 @@ class TestRequests:
         assert cost(lambda: struck.delete("d")) == {"DeleteObject": 1}
 
     def test_a_listing_tells_versions(self, struck: ServerStore, direct: ServerStore) -> None:
-        """The version of every object comes with the list and with a look, so that none is read for it."""
+        """The version of every object comes with the list and with a HEAD, so that none is read for it."""
         version = direct.put("a", b"1")
         assert [info.version for info in struck.list_objects("")] == [version]
         assert struck.head("a").version == version

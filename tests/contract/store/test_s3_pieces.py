@@ -51,7 +51,7 @@ def unfinished(store: ServerStore) -> list[str]:
 def test_a_large_object_goes_in_parts_and_keeps_its_checksum(
     struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
 ) -> None:
-    """One request for each part and two more; the server says of the whole what it says of what is put at once."""
+    """One request for each part and two more; the server reports the same as for an object that is put at once."""
     version = put(struck)
     operations = {"CreateMultipartUpload": 1, "UploadPart": 3, "CompleteMultipartUpload": 1}
     assert dict(s3_proxy.operations) == operations
@@ -68,7 +68,7 @@ def test_a_large_object_goes_in_parts_and_keeps_its_checksum(
 def test_it_survives_any_answer_that_is_lost(
     struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, operation: str, strike: str
 ) -> None:
-    """Before or after it landed: the object is whole, and its version is that of what is there. (Law 8)"""
+    """Before or after it landed: the object is complete, and its version is that of what is there. (Law 8)"""
     method = "PUT" if operation.startswith("part") else "POST"
     status, code = {"lost": (0, ""), "500": (500, "InternalError"), "turned-away": (503, "SlowDown")}[strike]
     is_forwarded = strike != "turned-away"
@@ -83,7 +83,7 @@ def test_it_survives_any_answer_that_is_lost(
 def test_what_fails_leaves_nothing(
     struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, operation: str, status: int, code: str
 ) -> None:
-    """What was there stays, and what was begun is aborted; that it may have landed is said of a completion alone."""
+    """What was there stays, what was started is aborted; only a completion is reported as one that may have landed."""
     direct.put("large", b"old")
     method = "PUT" if operation.startswith("part") else "POST"
     s3_proxy.strikes.append(Strike(method, False, status, code, times=99, path_part=operation))
@@ -114,7 +114,7 @@ def test_a_write_that_followed_a_completion_stays(
 
 
 def test_what_a_killed_process_left_is_ended(struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy) -> None:
-    """By a later look below its folder; no other upload is, and no younger one."""
+    """By a later search below its folder; no other upload is, and no younger one."""
     for key in ("orders/data/a", "orders/data/b", "others/a"):
         name = f"{direct.prefix}/{key}"
         begun = direct.client.boto.create_multipart_upload(Bucket=BUCKET, Key=name)

@@ -54,7 +54,7 @@ def again(strike: Strike, times: int = 1) -> Strike:
 
 @pytest.fixture
 def direct(s3_endpoint_url: str, s3_prefix: str) -> ServerStore:
-    """The same place without the proxy: what others write and read meanwhile."""
+    """The same place without the proxy: what others write and read at the same time."""
     return s3_store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
 
 
@@ -220,7 +220,7 @@ class TestUnavailable:
     def test_a_write_that_was_turned_away_changed_nothing(
         self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy, status: int, code: str
     ) -> None:
-        """A server that says "slow down" has not written: tried again with pauses, then reported as unavailable."""
+        """A server that answers "slow down" has not written: tried again with pauses, then reported as unavailable."""
         s3_proxy.strikes.append(Strike("PUT", False, status, code, times=2))
         struck.create("first", MINE)
         s3_proxy.strikes.append(Strike("PUT", False, status, code, times=99))
@@ -231,7 +231,7 @@ class TestUnavailable:
     def test_a_full_server_loses_nothing(
         self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
     ) -> None:
-        """A server without space answers every write with 507: what is there stays, whole, and the caller is told."""
+        """A server without space answers each write with 507: what is there stays complete; the caller learns why."""
         before = direct.put("a", b"1")
         s3_proxy.strikes.append(Strike("PUT", False, 507, "InsufficientStorage", times=99))
         for act in (
@@ -277,7 +277,7 @@ class TestRefused:
     def test_denied_names_bucket_and_action_and_no_credential(
         self, struck: ServerStore, s3_proxy: StrikingProxy, method: str
     ) -> None:
-        """A denied request is a mistake to mend, told with the bucket and the action, at once and without a secret."""
+        """A denied request is a mistake to fix, reported at once, with bucket and action and without a secret."""
         acts = {
             "GET": (lambda: struck.get("a"), "GetObject"),
             "PUT": (lambda: struck.put("a", b""), "PutObject"),
@@ -285,7 +285,7 @@ class TestRefused:
             "DELETE": (lambda: struck.delete("a"), "DeleteObject"),
         }
         s3_proxy.strikes.append(Strike(method, False, 403, "AccessDenied", times=99))
-        if method == "HEAD":  # whose answer says nothing but 403
+        if method == "HEAD":  # whose answer contains nothing but 403
             s3_proxy.strikes.append(Strike("GET", False, 403, "AccessDenied", times=99))
         with pytest.raises(InvalidRequestError) as caught:
             acts[method][0]()
@@ -302,7 +302,7 @@ class TestRefused:
             struck.create("claim", MINE)
 
     def test_no_such_bucket(self, s3_endpoint_url: str) -> None:
-        """A bucket that does not exist is a mistake to mend, not an empty store."""
+        """A bucket that does not exist is a mistake to fix, not an empty store."""
         store = s3_store("no-such-bucket", "", options_for(s3_endpoint_url))
         for act in (
             lambda: store.get("a"),
@@ -316,7 +316,7 @@ class TestRefused:
                 act()
 
     def test_no_credentials(self, s3_endpoint_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Without any credentials the error says what to do."""
+        """Without any credentials the error states what to do."""
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -331,14 +331,14 @@ class TestChain:
     def test_the_environment_is_honoured(
         self, s3_proxy: StrikingProxy, s3_prefix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Without options the store goes where AWS_ENDPOINT_URL_S3 and AWS_REGION say, with the usual credentials."""
+        """Without options the store goes where AWS_ENDPOINT_URL_S3 and AWS_REGION point, with the usual credentials."""
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_proxy.endpoint_url)
         monkeypatch.setenv("AWS_REGION", "eu-north-1")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
         store = s3_store(BUCKET, s3_prefix)
         store.put("a", b"1")
-        # A second one where the server says that its bucket lies in another region than this.
+        # A second one where the server reports that its bucket is in another region than this.
         assert set(s3_proxy.requests) == {("PUT", f"/{BUCKET}/{s3_prefix}/a")}
         assert store.client.boto.meta.region_name == "eu-north-1"
 
@@ -400,7 +400,7 @@ class TestObjectsOfOthers:
         assert store.list_folders("a") == []
 
     def test_a_neighbours_prefix_is_not_ours(self, s3_endpoint_url: str, s3_prefix: str) -> None:
-        """``home/1`` does not list what lies in ``home/10``."""
+        """``home/1`` does not list what is in ``home/10``."""
         s3_store(BUCKET, f"{s3_prefix}-b", options_for(s3_endpoint_url)).put("a", b"")
         store = s3_store(BUCKET, s3_prefix, options_for(s3_endpoint_url))
         assert list(store.list_objects("")) == []
@@ -437,7 +437,7 @@ class TestCopy:
     def test_a_copy_in_parts_survives_lost_replies(
         self, s3_proxy: StrikingProxy, s3_prefix: str, direct: ServerStore, operation: str, forward: bool
     ) -> None:
-        """Whichever answer is lost, before or after it landed, the copy is whole. (Law 8)"""
+        """Whichever answer is lost, before or after it landed, the copy is complete. (Law 8)"""
         direct.put("large", LARGE)
         method = "PUT" if operation.startswith("part") else "POST"
         s3_proxy.strikes.append(Strike(method, forward, path_part=operation))
@@ -448,7 +448,7 @@ class TestCopy:
     def test_a_copy_in_parts_that_fails_leaves_nothing(
         self, s3_proxy: StrikingProxy, s3_prefix: str, direct: ServerStore
     ) -> None:
-        """What was begun is aborted, and nothing is at the target."""
+        """What was started is aborted, and nothing is at the target."""
         direct.put("large", LARGE)
         s3_proxy.strikes.append(Strike("PUT", False, 503, "SlowDown", times=99, path_part="partNumber=3"))
         with pytest.raises(UnavailableError):
@@ -460,7 +460,7 @@ class TestCopy:
     def test_a_refused_copy_of_a_small_object_stays_refused(
         self, struck: ServerStore, direct: ServerStore, s3_proxy: StrikingProxy
     ) -> None:
-        """A refusal that has nothing to do with size is told, and nothing is at the target."""
+        """A refusal that has nothing to do with size is reported, and nothing is at the target."""
         direct.put("a", b"1")
         s3_proxy.strikes.append(Strike("PUT", False, 400, "InvalidRequest", times=9))
         with pytest.raises(InvalidRequestError):

@@ -1,4 +1,4 @@
-"""Snapshots at a place of their own, on every backend."""
+"""Snapshots at their own place, on every backend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IDS = ["d-0001-live-000001", "d-0001-live-000002"]
 
 
 def test_snapshots_can_lie_anywhere(store: Store) -> None:
-    """Taken there, verified by what this backend says, at hand for a reader, and removed but for what is shared."""
+    """Taken there, verified by what this backend reports, at hand for a reader, and removed but for what is shared."""
     kept, _ = placed_shelf(3)
     shelf: Shelf = replace(kept, elsewhere={PLACE: store})
     shelf.places.claim(shelf.control, PLACE)

@@ -26,7 +26,7 @@ class Alerted:
         request: of its deployment.
 
     Attributes:
-        changes: what was told, by any watch.
+        changes: what was reported, by any watch.
     """
 
     def __init__(self, stage: Stage, *, runs: bool = False, **request: Any) -> None:
@@ -47,12 +47,12 @@ class Alerted:
         AlertBook(self.stage.control, "tests").change_rules(given)
 
     def beat(self, deployment_id: str = "d-0001", attempt: int = 1, **said: Any) -> None:
-        """A sign of life of the query, which has just committed unless it is said otherwise."""
+        """A sign of life of the query, which has just committed unless the caller sets it otherwise."""
         known = {"batch_id": 3, "committed_at": self.stage.clock.now(), "is_active": True, **said}
         self.stage.beat(deployment_id, attempt, counts=QueryBeat(**known))
 
     def look(self, seconds: float = 0.0, watch: AlertWatch | None = None) -> list[str]:
-        """Let time pass and look; what was told of it, as ``raised RULE``."""
+        """Let time pass and poll once; what was reported of it, as ``raised RULE``."""
         self.stage.clock.advance(seconds)
         self.flush()
         count = len(self.changes)
@@ -60,12 +60,12 @@ class Alerted:
         return self.words(count)
 
     def flush(self) -> None:
-        """Wait until all that was written is told in the feed of the home."""
+        """Wait until all that was written is readable in the feed of the home."""
         if self.stage.feed is not None:
             self.stage.feed.flush(20)
 
     def words(self, since: int = 0) -> list[str]:
-        """What was told, in order."""
+        """What was reported, in order."""
         return [f"{one.kind} {one.alert.rule}" for one in self.changes[since:]]
 
     @property
@@ -74,15 +74,15 @@ class Alerted:
         return self.changes[-1].alert.text
 
     def standing(self, audience: str = "watch") -> list[str]:
-        """The rules of the alerts that stand, by the register."""
+        """The rules of the alerts that are raised, by the register."""
         return [alert.rule for alert in self.told(audience).standing]
 
     def owed(self, audience: str = "watch") -> list[str]:
-        """What is not known to be told, by the register."""
+        """What the register does not record as reported."""
         return [f"{one.kind} {one.alert.rule}" for one in self.told(audience).owed]
 
     def told(self, audience: str = "watch") -> Told:
-        """What the register says of an audience."""
+        """What the register reports of an audience."""
         stored = AlertBook(self.stage.control).read()
         assert stored is not None
         return stored.value.audiences[audience]

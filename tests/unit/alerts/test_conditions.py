@@ -31,7 +31,7 @@ def test_a_driver_that_dies_is_told_once_and_its_successor_resolves_it(alerted: 
 
 
 def test_a_failure_has_its_own_words_without_secrets(stage: Stage) -> None:
-    """What the agent said of it; a secret of the deployment is hidden. (Law 13)"""
+    """What the agent reported about it; a secret of the deployment is hidden. (Law 13)"""
     alerted = Alerted(stage, environment={"DB_PASSWORD": "hunter22"}, allow_literal_secrets=True)
     stage.say(Failed, error="OperationalError: no login with hunter22", traceback="…", query_name="")
     stage.end()
@@ -223,7 +223,7 @@ def test_a_snapshot_is_old_after_three_times_its_schedule(stage: Stage) -> None:
 
 
 def test_only_its_own_failure_is_told_of_a_drain(alerted: Alerted) -> None:
-    """What else holds meanwhile is told afterwards; what was told before stays as it is."""
+    """What else holds in the meantime is reported afterwards; what was reported before stays as it is."""
     alerted.rules(state_rows_over=10)
     alerted.beat(state_rows=11)
     assert alerted.look() == ["raised state_rows"]

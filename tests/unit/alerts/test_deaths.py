@@ -1,4 +1,4 @@
-"""What died between two looks and was replaced before the second one; and alerts while an upgrade holds the stream."""
+"""What died between two polls and was replaced before the second one; and alerts while an upgrade holds the stream."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def taken_over(upgraded: UpgradeStage) -> None:
 def test_a_driver_killed_before_an_upgrade_between_two_looks_is_told_and_resolved(
     upgraded: UpgradeStage, alerted: Alerted, *, remembers: bool
 ) -> None:
-    """The next look finds a healthy new version, and tells of the death all the same."""
+    """The next poll finds a healthy new version, and reports the death all the same."""
     watch = alerted.another("airflow", remembers=remembers)
     assert alerted.look(5, watch) == []
     upgraded.stage.end(state="gone")
@@ -56,7 +56,7 @@ def test_a_driver_killed_before_an_upgrade_between_two_looks_is_told_and_resolve
 
 
 def test_the_words_of_a_driver_that_failed_are_told_with_its_secrets_hidden(stage: Stage) -> None:
-    """As ``status`` would have told them. (Law 13)"""
+    """As ``status`` would have reported them. (Law 13)"""
     alerted = Alerted(stage, environment={"DB_PASSWORD": "hunter22"}, allow_literal_secrets=True)
     alerted.look()
     stage.say(Failed, error="OperationalError: no login with hunter22", traceback="…", query_name="")
@@ -86,7 +86,7 @@ def test_a_death_is_told_although_the_upgrade_is_still_under_way(upgraded: Upgra
 
 
 def test_a_death_that_was_told_before_its_successor_came_is_told_once(upgraded: UpgradeStage, alerted: Alerted) -> None:
-    """The alert that stands is about it."""
+    """The raised alert is about it."""
     upgraded.stage.end(state="gone")
     assert alerted.look(5) == ["raised driver_dead"]
     taken_over(upgraded)
@@ -95,7 +95,7 @@ def test_a_death_that_was_told_before_its_successor_came_is_told_once(upgraded: 
 
 
 def test_a_version_that_was_told_to_end_has_not_died(upgraded: UpgradeStage, alerted: Alerted) -> None:
-    """An upgrade between two looks, of a driver that obeyed."""
+    """An upgrade between two polls, whose old driver obeyed."""
     upgraded.to_upgraded()
     assert alerted.look(5) == []
 

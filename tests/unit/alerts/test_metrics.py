@@ -55,7 +55,7 @@ def labels(**named: str) -> tuple[tuple[str, str], ...]:
 
 
 def test_a_stream_is_seen_whole(alerted: Alerted) -> None:
-    """By stream and query, from the last look; alerts that stand are among it."""
+    """By stream and query, from the last poll; raised alerts are included."""
     alerted.rules(state_rows_over=10)
     at = alerted.stage.clock.now()
     alerted.stage.clock.advance(30)
@@ -95,7 +95,7 @@ def test_owner_and_labels_can_be_joined_with_every_metric_of_a_stream(alerted: A
 
 
 def test_a_stream_that_died_has_no_old_values(alerted: Alerted) -> None:
-    """What a dead driver said of its queries says nothing of now."""
+    """What a dead driver reported about its queries proves nothing about now."""
     alerted.beat(lags=behind(500), state_rows=11)
     alerted.look()
     alerted.stage.end(state="gone")
@@ -119,7 +119,7 @@ def test_no_name_breaks_out_of_its_label(alerted: Alerted) -> None:
 
 
 def test_a_port_that_is_taken_is_one_sentence(alerted: Alerted) -> None:
-    """And so is an address of another machine."""
+    """And so is an address of a different machine."""
     with served(alerted) as server:
         for host, port in (("127.0.0.1", server.port), ("192.0.2.1", 0)):
             with pytest.raises(InvalidRequestError, match="nothing can listen for Prometheus here"):
@@ -192,7 +192,7 @@ def test_legends_name_only_labels_of_their_query() -> None:
 
 
 def test_metrics_without_a_look_are_empty(stage: Stage) -> None:
-    """A scrape before the first look is answered."""
+    """A scrape before the first poll is answered."""
     assert scraped(Alerted(stage))["streamstate_stream_up"] == {}
 
 

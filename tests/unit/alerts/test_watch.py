@@ -1,4 +1,4 @@
-"""What is told once, by however many processes, and what is told where the home does not answer."""
+"""What is reported once, by however many processes, and what is reported where the home does not answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_two_watches_tell_each_alert_once(alerted: Alerted) -> None:
 
 
 def test_an_alert_says_whose_the_stream_is(alerted: Alerted) -> None:
-    """In its line and in its JSON, as it is recorded when the alert is told."""
+    """In its line and in its JSON, as it is recorded when the alert is reported."""
     alerted.stage.controller.details.change_ownership(STREAM, "ada", {"team": "payments"})
     alerted.stage.end(state="gone")
     assert alerted.look(5) == ["raised driver_dead"]
@@ -81,7 +81,7 @@ def test_two_watches_at_once_tell_each_alert_once(tmp_path: Path, other_looks_at
 
 
 def test_a_process_that_begins_anew_repeats_nothing(alerted: Alerted) -> None:
-    """What was told is in the home; what changed meanwhile is told."""
+    """What was reported is in the home; what changed in the meantime is reported."""
     alerted.rules(state_rows_over=10, state_memory_bytes_over=10)
     alerted.beat(state_rows=11, state_memory_bytes=11)
     assert alerted.look() == ["raised state_rows", "raised state_memory"]
@@ -92,7 +92,7 @@ def test_a_process_that_begins_anew_repeats_nothing(alerted: Alerted) -> None:
 
 
 def test_each_audience_is_told_for_itself(alerted: Alerted) -> None:
-    """A webhook and Airflow are both told; neither hides an alert from the other."""
+    """A webhook and Airflow are both notified; neither hides an alert from the other."""
     alerted.stage.end(state="gone")
     assert alerted.look() == ["raised driver_dead"]
     assert alerted.look(0, alerted.another("airflow")) == ["raised driver_dead"]
@@ -110,7 +110,7 @@ def test_growth_is_seen_by_single_looks_too(alerted: Alerted) -> None:
 
 
 LAST_CALL = 19
-"""So many calls of the store a first look makes that raises an alert."""
+"""How many calls of the store a first poll makes if it raises an alert."""
 
 
 def counted(alerted: Alerted, plan: FaultPlan) -> AlertWatch:
@@ -131,7 +131,7 @@ def test_a_quiet_stream_costs_no_write(alerted: Alerted) -> None:
 
 
 def test_a_round_without_news_reads_one_object_of_a_running_stream_and_none_of_others(alerted: Alerted) -> None:
-    """Beside the list of streams and three folders of the feed; what the heartbeat alone tells is told all the same."""
+    """In addition to the list of streams and three folders of the feed; what only the heartbeat has is reported too."""
     stage, plan = alerted.stage, FaultPlan()
     alerted.rules(state_rows_over=10)
     for name in ("stopped-1", "stopped-2", "stopped-3"):
@@ -155,7 +155,7 @@ def test_a_round_without_news_reads_one_object_of_a_running_stream_and_none_of_o
 
 
 def test_a_stream_is_looked_at_as_a_whole_from_time_to_time(tmp_path: Path) -> None:
-    """An entry of the feed may be missing: here nothing tells in it."""
+    """An entry of the feed may be missing: here it has none about the failure."""
     alerted = Alerted(Stage(tmp_path))
     alerted.look()
     alerted.stage.query_failed()
@@ -170,7 +170,7 @@ def test_a_stream_is_looked_at_as_a_whole_from_time_to_time(tmp_path: Path) -> N
 @pytest.mark.parametrize("fault", [*KILL_POINTS, Fault.UNAVAILABLE], ids=lambda fault: fault.name)
 @pytest.mark.parametrize("number", range(1, LAST_CALL + 2))
 def test_a_watch_that_dies_at_any_call_loses_no_alert(alerted: Alerted, number: int, fault: Fault) -> None:
-    """Another one tells it minutes later, at most once more and with the same id. (Laws 1 and 8)"""
+    """Another one reports the alert minutes later, at most once more and with the same id. (Laws 1 and 8)"""
     alerted.stage.end(state="gone")
     plan = FaultPlan(at={number: fault})
     watch = counted(alerted, plan)
@@ -188,7 +188,7 @@ def test_a_watch_that_dies_at_any_call_loses_no_alert(alerted: Alerted, number: 
     assert alerted.owed() == []
     if fault is Fault.REPLY_LOST and number <= LAST_CALL:
         count = len(alerted.changes)
-        assert alerted.look(60, watch) == []  # it goes on, and repeats nothing
+        assert alerted.look(60, watch) == []  # it continues, and repeats nothing
         assert len(alerted.changes) == count
 
 
@@ -273,7 +273,7 @@ def test_a_home_that_does_not_answer_is_told_after_a_minute_and_once(tmp_path: P
 
 
 def test_a_watch_without_the_right_to_write_tells_what_it_sees_itself(tmp_path: Path) -> None:
-    """It remembers in its own process what it has told."""
+    """It remembers in its own process what it has reported."""
     inner = VanishingStore(HookedStore())
     alerted = Alerted(Stage(tmp_path, home_store=inner))
     alerted.stage.end(state="gone")
@@ -283,7 +283,7 @@ def test_a_watch_without_the_right_to_write_tells_what_it_sees_itself(tmp_path: 
 
 
 def test_a_right_to_write_that_is_withdrawn_repeats_nothing(tmp_path: Path) -> None:
-    """What is recorded is older than what this process told, until another one writes there."""
+    """What is recorded is older than what this process reported, until another one writes there."""
     inner = VanishingStore(HookedStore())
     alerted = Alerted(Stage(tmp_path, home_store=inner))
     alerted.rules(state_rows_over=10)
@@ -300,7 +300,7 @@ def test_a_right_to_write_that_is_withdrawn_repeats_nothing(tmp_path: Path) -> N
 
 
 def test_a_damaged_register_of_alerts_is_left_as_it_is(alerted: Alerted) -> None:
-    """The usual rules count, and this process remembers what it told. (Law 7)"""
+    """The usual rules count, and this process remembers what it reported. (Law 7)"""
     alerted.stage.store.put(layout.alerts_key(STREAM), b"{")
     alerted.stage.end(state="gone")
     assert alerted.look() == ["raised driver_dead"]
@@ -311,7 +311,7 @@ def test_a_damaged_register_of_alerts_is_left_as_it_is(alerted: Alerted) -> None
 
 
 def test_a_stream_that_is_gone_is_forgotten_and_a_new_one_found(alerted: Alerted) -> None:
-    """Each at the next look."""
+    """Each at the next poll."""
     stage = alerted.stage
     stage.controller.deploy(stage.request(stream_id="second"))
     alerted.look()
@@ -424,7 +424,7 @@ def test_a_stream_whose_lock_is_kept_holds_up_no_alert_of_another(tmp_path: Path
 
 
 def test_a_stream_of_too_many_events_is_no_alert_until_all_are_read(tmp_path: Path) -> None:
-    """Neither that it cannot be read, nor by what a part of them says; a single pass reads them all."""
+    """Neither that it cannot be read, nor a count of only a part of them; a single pass reads them all."""
     stage = Stage(tmp_path)
     stage.deploy()
     for number in range(10, 2 * MOST_EVENTS):

@@ -35,7 +35,7 @@ def sending(url: str, **named: Any) -> Iterator[tuple[Webhook, list[str]]]:
 
 
 def test_an_alert_is_posted_as_json_with_a_line_for_people() -> None:
-    """The words of the alert as ``text``, which chats show, and every fact beside it."""
+    """The words of the alert as ``text``, which chats show, and every fact alongside it."""
     with receiving() as receiver, sending(receiver.url) as (webhook, said):
         webhook.tell(change())
         assert webhook.close(20) == 0
@@ -92,7 +92,7 @@ def test_what_is_refused_is_not_sent_again(status: int) -> None:
 
 
 def test_a_receiver_that_hangs_delays_nothing_and_holds_little_memory() -> None:
-    """``tell`` returns at once; the oldest alerts are given up, and their number is said at the end."""
+    """``tell`` returns at once; the oldest alerts are abandoned, and their number is reported at the end."""
     with receiving() as receiver, sending(receiver.url, timeout_seconds=0.05) as (webhook, said):
         receiver.hangs = True
         for number in range(MOST_QUEUED + 7):

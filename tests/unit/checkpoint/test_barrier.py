@@ -415,7 +415,7 @@ def test_drain_is_refused_without_our_stop_over_a_committed_batch(case: str) -> 
 
 @pytest.mark.parametrize("lands", [True, False])
 def test_exchange_of_unknown_outcome_is_read_back(lands: bool) -> None:
-    """An exchange whose reply was lost is done if it reads back, else it is said to be unknown (Law 8)."""
+    """An exchange whose reply was lost is done if it reads back, else it is reported as unknown (Law 8)."""
     checkpoint = stopped_checkpoint()
     setattr(checkpoint.store, "after" if lands else "before", once(lose_the_reply, "replace"))
     if lands:
@@ -447,7 +447,7 @@ def test_withdraw_never_removes_sparks_own_entry() -> None:
 
 
 def test_withdraw_of_a_command_leaves_the_entry_of_another() -> None:
-    """Two orders may meet in one log: each takes back its own."""
+    """Two orders may meet in one log: each withdraws its own."""
     checkpoint = stopped_checkpoint()
     assert not withdraw(checkpoint, 4, command_id="c-9")
     assert checkpoint.offset_ids()[-1] == 4
@@ -488,7 +488,7 @@ def test_fence_goes_above_a_barrier_that_is_there() -> None:
 
 
 def test_a_fence_that_came_too_late_is_taken_back() -> None:
-    """It would end a query that was started meanwhile, or make it skip a batch while it starts (1a.2, 1a.8).
+    """It would end a query that was started in the meantime, or make it skip a batch while it starts (1a.2, 1a.8).
 
     Another's fence stays (Law 4).
     """
@@ -511,7 +511,7 @@ def test_fence_over_nothing() -> None:
 
 @pytest.mark.parametrize("planned", [True, False])
 def test_what_is_put_has_the_offsets_of_the_last_batch_that_was_planned(planned: bool) -> None:
-    """Spark goes on from the newest entry: those of an older one would be read a second time (1a.1, Law 14)."""
+    """Spark continues from the newest entry: those of an older one would be read a second time (1a.1, Law 14)."""
     for kind in ("fence", "stop"):
         query = running_query(planned=planned)
         last = query.checkpoint.read_offset(4 if planned else 3)
@@ -629,7 +629,7 @@ def test_a_barrier_above_the_very_first_batch_is_taken_back() -> None:
 
 
 def test_a_commit_meanwhile_leaves_open_whether_the_query_met_it() -> None:
-    """Then it is not told to run on: the next step puts the entry again, and the query ends at it."""
+    """It is then not ordered to run on: the next step puts the entry again, and the query ends at it."""
     query = running_query(3)
     placement = certain_placement(query)
     commit_batch(query.checkpoint, 4)

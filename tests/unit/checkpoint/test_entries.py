@@ -85,7 +85,7 @@ def test_mark_survives_the_log() -> None:
 
 
 def test_drain_entry_moves_the_watermark_to_the_end_of_time() -> None:
-    """A drain entry has the same offsets, the flush watermark, and the batch time of N unless told otherwise (1a.5)."""
+    """A drain entry has the same offsets, the flush watermark, and by default the batch time of N (1a.5)."""
     base = parse_offset_entry(SPARK_4_2, key=KEY)
     entry = drain_entry(base, barrier_mark("drain"))
     assert (entry.source_lines, entry.batch_watermark_ms) == (base.source_lines, FLUSH_WATERMARK_MS)
@@ -107,7 +107,7 @@ NAMED = (
 
 
 def test_an_entry_of_offset_log_2_survives_parse_and_format_byte_for_byte() -> None:
-    """Keys stand before their offsets, up to the first colon; what Spark does not fill in yet is kept (1a.1)."""
+    """Keys precede their offsets, up to the first colon; what Spark does not fill in yet is kept (1a.1)."""
     entry = parse_offset_entry(NAMED, key=KEY)
     assert (entry.version, entry.source_names) == ("v2", ("first", "second", "third"))
     assert entry.source_lines == ('{"logOffset":2}', '{"a:b":{"0":17}}', "-")
@@ -146,7 +146,7 @@ def test_a_line_of_offset_log_2_without_a_key_of_its_own_is_damaged(line: str) -
 
 @pytest.mark.parametrize("text", ["v3", "v17"])
 def test_other_versions_of_the_logs_are_refused_by_name(text: str) -> None:
-    """Offset log and commit log of another version are refused, not guessed at (Law 10)."""
+    """Offset log and commit log of a different version are refused, not guessed at (Law 10)."""
     with pytest.raises(UnsupportedCheckpointError) as offset_error:
         parse_offset_entry(SPARK_4_2.replace(b"v1", text.encode(), 1), key=KEY)
     assert offset_error.value.context["version"] == text

@@ -104,12 +104,12 @@ def names(last: int, interval: int = 10) -> list[str]:
 def test_needed_part_of_the_log_begins_at_the_second_newest_compaction(
     last: int, first: int, upto: int, needed: range
 ) -> None:
-    """One compaction is read; the distance of two tells Spark the interval that the log was written with."""
+    """One compaction is read; the distance of two gives Spark the interval that the log was written with."""
     assert needed_numbers(names(last), first, upto) == set(needed)
 
 
 def test_all_files_up_to_an_offset() -> None:
-    """Whatever compactions lie between, each file up to the offset is listed once, and none after it."""
+    """Whatever compactions are in between, each file up to the offset is listed once, and none after it."""
     checkpoint = memory_checkpoint()
     write_source_log(checkpoint, 24, interval=10)
     for last in (0, 8, 9, 10, 19, 24):
@@ -128,7 +128,7 @@ def test_missing_file_of_the_log_is_named() -> None:
 
 @pytest.mark.parametrize(("last", "after"), [(4, 3), (9, 7), (12, 8), (4, -1)])
 def test_a_share_of_the_files_of_a_batch_stays_in_the_log(last: int, after: int) -> None:
-    """The first ones, at least one, also where the log was compacted meanwhile; older files stay listed."""
+    """The first ones, at least one, also where the log was compacted in the meantime; older files stay listed."""
     checkpoint = memory_checkpoint()
     write_source_log(checkpoint, last)
     folder = checkpoint.key("sources/0")

@@ -115,7 +115,7 @@ def test_temporary_files_and_later_versions_are_left_out() -> None:
 
 
 def test_source_log_that_only_a_lost_claim_wrote_is_left_out() -> None:
-    """Files that Spark took up for a batch it could not claim are found anew by the next run."""
+    """Files that Spark took up for a batch it could not claim are found again by the next run."""
     checkpoint = run_batches(memory_checkpoint(), 2)
     write_source_log(checkpoint, 3)
     assert "sources/0/3" not in paths_of(checkpoint)
@@ -167,5 +167,5 @@ def test_missing_file_is_named(path: str) -> None:
 
 
 def test_first_batch_needs_no_entry_before_it() -> None:
-    """A position at batch 0 is whole with one entry."""
+    """A position at batch 0 is complete with one entry."""
     assert paths_of(run_batches(memory_checkpoint(), 0)) == ["commits/0", "metadata", "offsets/0"]

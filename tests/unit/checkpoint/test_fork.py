@@ -1,4 +1,4 @@
-"""New checkpoints made of another's files."""
+"""New checkpoints made of another checkpoint's files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_is_to_stand_there_instead_stands_there_alone() -> None:
 
 
 def test_metadata_of_its_own_is_the_last_of_a_fork_too() -> None:
-    """A query that goes on under another id: cut off anywhere, there is no checkpoint, or a whole one. (1a.10)"""
+    """A query that continues under another id: cut off anywhere, there is no checkpoint, or a whole one. (1a.10)"""
     source = stateful()
     files = files_to_fork(source)
     instead = {"metadata": b'{"id":"another"}', "offsets/2": b"moved on"}
@@ -164,7 +164,7 @@ def test_another_querys_checkpoint_is_not_taken_for_the_fork() -> None:
 
 
 def test_barrier_among_the_files_is_refused() -> None:
-    """Forks carry none of our entries, whatever the list says (1a.1)."""
+    """Forks carry none of our entries, whatever the list contains (1a.1)."""
     source = run_batches(memory_checkpoint(), 2)
     files = files_to_fork(source)
     key = source.offset_key(3)
@@ -199,7 +199,7 @@ def test_a_stop_entry_that_was_run_is_a_batch_as_any_other() -> None:
 
 @pytest.mark.parametrize("gone", ["state/0/1/2.delta", "offsets/2"])
 def test_file_that_is_gone_leaves_no_checkpoint(gone: str) -> None:
-    """A fork that lacks a file of state, or an offset that was removed meanwhile, is never finished."""
+    """A fork that lacks a file of state, or an offset that was removed in the meantime, is never finished."""
     source = stateful()
     files = files_to_fork(source)
     source.store.delete(files[gone])
@@ -232,7 +232,7 @@ SCHEMA = "state/0/_stateSchema/default/0_0b1a8f0e"
 
 
 def of_a_processor(store: Store, metadata: bytes) -> tuple[Checkpoint, Checkpoint]:
-    """A checkpoint with this metadata of its ``transformWithState``, and where it is to be forked to."""
+    """A checkpoint with this metadata of its ``transformWithState``, and the place of its fork."""
     source = run_batches(Checkpoint(store, PREFIX), 0)
     store.put(source.metadata_key, b'{"id":"q"}')
     store.put(source.key(METADATA), metadata)
@@ -243,7 +243,7 @@ def of_a_processor(store: Store, metadata: bytes) -> tuple[Checkpoint, Checkpoin
 def test_schema_paths_of_a_fork_are_its_own(tmp_path: Path, home: str) -> None:
     """Absolute paths into the predecessor are rewritten, and their stale checksum stays behind (Law 4).
 
-    They are found by their ends: a home may lie below folders that are called as Spark calls its own.
+    They are found by their ends: a home may be below folders that are called as Spark calls its own.
     """
     store, root = LocalStore(f"{tmp_path}{home}", fsync=False), f"file:{tmp_path}{home}"
     source, target = of_a_processor(store, schema_metadata([f"{root}/{PREFIX}/{SCHEMA}"]))

@@ -137,7 +137,7 @@ def test_state_files_of_other_formats_are_refused() -> None:
 
 
 def test_provider_that_an_entry_pins_is_refused() -> None:
-    """An entry tells which provider wrote the state, whatever the session says (Law 10)."""
+    """An entry shows which provider wrote the state, whatever the session is set to (Law 10)."""
     checkpoint = run_batches(memory_checkpoint(), 2)
     body = checkpoint.store.get(checkpoint.offset_key(2)).body
     checkpoint.store.put(checkpoint.offset_key(2), body.replace(CONF[PROVIDER].encode(), b"com.example.Provider"))

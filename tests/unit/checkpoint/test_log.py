@@ -36,7 +36,7 @@ def put_barrier(checkpoint: Checkpoint, batch_id: int) -> None:
 
 
 def test_checkpoint_exists_once_its_metadata_is_there() -> None:
-    """A checkpoint without metadata is half built, whatever else lies there (1a.10)."""
+    """A checkpoint without metadata is half built, whatever else is there (1a.10)."""
     checkpoint = Checkpoint(MemoryStore(), PREFIX)
     plan_batch(checkpoint, 0)
     assert (checkpoint.exists(), checkpoint.query_id()) == (False, None)
@@ -112,7 +112,7 @@ def test_position_is_last_commit_and_sparks_planned_entry() -> None:
 
 
 def test_our_entries_are_barriers_and_never_planned_batches() -> None:
-    """Our entries are told from Spark's own, over a committed and over an uncommitted batch (1a.6)."""
+    """Our entries are distinguished from Spark's own, over a committed and over an uncommitted batch (1a.6)."""
     checkpoint = run_batches(memory_checkpoint(), 3)
     put_barrier(checkpoint, 4)
     position = checkpoint.position()
@@ -133,7 +133,7 @@ def test_purged_logs_have_a_position_all_the_same() -> None:
 
 
 def test_old_gap_in_the_commits_is_history() -> None:
-    """Batches lost before our time do not hide where the query stands now."""
+    """Batches lost before our time do not hide where the query is now."""
     checkpoint = run_batches(memory_checkpoint(), 3)
     checkpoint.store.delete(checkpoint.commit_key(1))
     assert checkpoint.position().batch_id == 3
@@ -197,7 +197,7 @@ def test_watermark_and_end_offsets_are_those_of_the_last_commit() -> None:
 def test_position_of_a_running_query_is_consistent(count: int, end: tuple[int, int] | None) -> None:
     """A batch that is committed between the reads of the two logs is not taken for a lost one.
 
-    Of a query that never stands still there is no position, but an error to retry.
+    A query that never pauses has no position: the error can be retried.
     """
     checkpoint = run_batches(memory_checkpoint(), 3)
     plan_batch(checkpoint, 4)
@@ -228,7 +228,7 @@ def test_what_a_commit_log_passes_over_is_named(commits: list[int], missing: tup
 
 
 def test_a_gap_of_any_size_costs_little() -> None:
-    """A file of any number may lie among the commits; the first batches of the gap are named."""
+    """A file of any number may be among the commits; the first batches of the gap are named."""
     missing = batches_passed_over([3, 5, 10**18 - 1])
     assert missing == (4, *range(6, 6 + MOST_PASSED_OVER))
     assert listed_batches(missing).endswith(f", {4 + MOST_PASSED_OVER}, …")

@@ -30,7 +30,7 @@ from support.checkpoints import (
 
 
 def entry_of(checkpoint: Checkpoint, batch_id: int) -> OffsetEntry:
-    """What stands in the log."""
+    """What is in the log."""
     entry = checkpoint.read_offset(batch_id)
     assert entry is not None
     return entry
@@ -77,7 +77,7 @@ def test_state_says_itself_how_many_partitions_it_has(checkpoint: Checkpoint) ->
 
 
 def test_a_query_whose_state_is_in_one_partition_goes_on_in_as_many_as_before(checkpoint: Checkpoint) -> None:
-    """What is read and grouped below a limit is of the session's number, which Spark notes beside the limit."""
+    """What is read and grouped below a limit is of the session's number, which Spark notes alongside the limit."""
     write_operator_metadata(checkpoint, operator_name="globalLimit", partitions=3)
     write_hdfs_state(checkpoint, range(1, 3), folders=["0/0"])
     assert pin_partitions(checkpoint, lambda: "5") == (1, 2)
@@ -85,7 +85,7 @@ def test_a_query_whose_state_is_in_one_partition_goes_on_in_as_many_as_before(ch
 
 
 def test_metadata_of_several_versions_count_as_of_the_committed_batch(checkpoint: Checkpoint) -> None:
-    """``transformWithState`` writes them anew with its schema; one of a batch that is not committed is none yet."""
+    """``transformWithState`` writes them again with its schema; one of a batch that is not committed is none yet."""
     for batch_id, partitions in ((0, 3), (2, 7)):
         write_operator_metadata(checkpoint, operator_name="transformWithStateExec", partitions=partitions)
         written = checkpoint.store.get(checkpoint.key("state/0/_metadata/metadata"))
@@ -113,7 +113,7 @@ def test_offset_log_1_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("noted", "written", "asked", "pinned"),
     [
-        (0, 1, "5", None),  # run anew in as many as the session asks for
+        (0, 1, "5", None),  # run again in as many as the session asks for
         (0, 3, "1", "3"),
         (0, 3, "2", "3"),
         (4, 2, "2", "4"),  # a snapshot looks for the state of the noted partitions
@@ -123,8 +123,8 @@ def test_offset_log_1_is_left_alone() -> None:
 def test_before_the_first_commit_no_partition_that_was_written_is_left_out(
     noted: int, written: int, asked: str, pinned: str | None
 ) -> None:
-    """Run anew in fewer than were written, batch 0 would leave those beyond to be taken for state: rows of the try that
-    was cut, counted twice. Where the sink holds the batch, they are the state (1a.6)."""
+    """Run again in fewer than were written, batch 0 would leave those beyond to be taken for state: rows of the try
+    that was cut, counted twice. Where the sink holds the batch, they are the state (1a.6)."""
     checkpoint = memory_checkpoint()
     put_2(checkpoint, 0)
     if noted:
@@ -166,7 +166,7 @@ def test_a_drain_entry_over_batch_0_has_it_too() -> None:
 
 
 def test_an_unknown_outcome_is_read_back(checkpoint: Checkpoint) -> None:
-    """What landed has landed (Law 8); what did not is raised, and the next try goes on."""
+    """What landed has landed (Law 8); what did not is raised, and the next try continues."""
     lost = []
 
     def lose(verb: str, key: str) -> None:

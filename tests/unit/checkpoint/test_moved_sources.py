@@ -62,7 +62,7 @@ def test_moves_that_are_not_certain_are_refused(moves: dict[str, str]) -> None:
 
 
 def test_whole_logs_are_moved_and_nothing_else() -> None:
-    """Compactions as well; a log of another folder stays a link."""
+    """Compactions as well; a log of a different folder stays a link."""
     store = MemoryStore("checkpoints")
     entries = [FileSourceEntry("file:///a/1.json", 10, 0), FileSourceEntry("file:///a/2.json", 20, 1)]
     store.create("old/sources/0/9.compact", format_file_source_log(entries))

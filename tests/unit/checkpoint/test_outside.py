@@ -28,7 +28,7 @@ def checkpoint() -> Checkpoint:
 
 
 def test_it_is_put_above_a_batch_that_was_planned_before_our_eyes(checkpoint: Checkpoint) -> None:
-    """Never above one that was there at the first look: its query may be starting (1a.2)."""
+    """Never above one that was there at the first poll: its query may be starting (1a.2)."""
     barrier = OutsideBarrier(checkpoint, MARK)
     plan_batch(checkpoint, 3)
     assert barrier.step() == Idle(4)
@@ -50,7 +50,7 @@ def test_it_names_no_source(checkpoint: Checkpoint) -> None:
 
 
 def test_the_next_controller_finds_it(checkpoint: Checkpoint) -> None:
-    """The command tells whose it is: it is put once, and judged where it lies. (Law 2)"""
+    """The command names its owner: it is put once, and judged where it is found. (Law 2)"""
     assert OutsideBarrier(checkpoint, MARK).put_over(checkpoint.position()) == 3
     assert OutsideBarrier(checkpoint, MARK).put_over(checkpoint.position()) == 3
     assert OutsideBarrier(checkpoint, MARK).step() == Unsure(2, 3)
@@ -58,7 +58,7 @@ def test_the_next_controller_finds_it(checkpoint: Checkpoint) -> None:
 
 
 def test_a_query_that_never_committed_a_batch_gets_its_log_back() -> None:
-    """Barred at entry 0; taken back, nothing is left of it. (Law 12)"""
+    """Barred at entry 0; withdrawn, nothing is left of it. (Law 12)"""
     checkpoint = memory_checkpoint()
     barrier = OutsideBarrier(checkpoint, MARK)
     assert barrier.put_over(checkpoint.position()) == 0
@@ -68,7 +68,7 @@ def test_a_query_that_never_committed_a_batch_gets_its_log_back() -> None:
 
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_one_that_was_quicker_is_waited_for_again(checkpoint: Checkpoint, is_committed: bool) -> None:
-    """Spark claims the place of the barrier first: nothing is lost, and it goes on above (1a.3). A batch that it has
+    """Spark claims the place of the barrier first: nothing is lost, and it continues above (1a.3). A batch that it has
     committed there by now is none that it ran over a barrier."""
     barrier = OutsideBarrier(checkpoint, MARK)
     assert barrier.step() == Idle(3)
@@ -165,7 +165,7 @@ def test_offset_log_2_has_no_barrier_below_batch_2() -> None:
 
 
 def test_a_barrier_that_removed_nothing_puts_nothing_back(checkpoint: Checkpoint) -> None:
-    """An adoption that gives up may never have put one."""
+    """An abandoned adoption may never have put one."""
     OutsideBarrier(checkpoint, MARK).put_back()
     assert checkpoint.offset_ids() == [0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""What lies in a log before a start, and what is done about it."""
+"""What is in a log before a start, and what is done about it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OURS = "d-0001"
 
 
 def put_entry(checkpoint: Checkpoint, batch_id: int, kind: BarrierKind = "stop", *, deployment_id: str = OURS) -> None:
-    """An entry of ours over batch ``batch_id - 1``, with a checksum beside it."""
+    """An entry of ours over batch ``batch_id - 1``, with a checksum alongside it."""
     mark = barrier_mark(kind, deployment_id=deployment_id)
     base = checkpoint.read_offset(batch_id - 1) if batch_id else None
     entry = drain_entry(base, mark) if kind == "drain" and base else stop_entry(base, mark)
@@ -82,7 +82,7 @@ THEIRS = ("stop", "d-0009")
         # A flush runs with Trigger.Once, whatever the script set; an entry above it would skip it (Law 12).
         (False, [DRAIN], False, DrainPending(3, 4, barrier_mark("drain")), (), "once", 4),
         (False, [DRAIN, FENCE], False, DrainPending(3, 4, barrier_mark("drain"), (5,)), (5,), "once", 4),
-        # Entries put twice, or again after an overwrite, go together; so do those of another deployment (1a.3).
+        # Entries put twice, or again after an overwrite, go together; so do those of a different deployment (1a.3).
         (True, [THEIRS], True, None, (5,), "once", 4),
         (False, [STOP, THEIRS, STOP], False, None, (4, 5, 6), "normal", 3),
         (True, [STOP, THEIRS, STOP], False, None, (5, 6, 7), "normal", 3),

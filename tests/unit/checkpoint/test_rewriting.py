@@ -78,7 +78,7 @@ def test_a_missing_entry_is_told() -> None:
 
 
 def test_the_written_keys_are_counted_over_partitions_and_stores() -> None:
-    """An operator with one version that does not tell is left out."""
+    """An operator is left out if one of its versions cannot be read."""
     checkpoint = memory_checkpoint()
     for key in ("state/0/0/1.zip", "state/0/1/1.zip", "state/1/0/left-keyToNumValues/1.zip", "state/2/0/1.zip"):
         checkpoint.store.put(checkpoint.key(key), rocksdb_zip([]))

@@ -104,7 +104,7 @@ def test_a_seed_is_written_in_the_offset_log_that_the_session_asks_for() -> None
 
 
 def test_preparing_wipes_what_an_earlier_try_left() -> None:
-    """A crash before the end: begin again (1a.10)."""
+    """A crash before the end: start again (1a.10)."""
     building, _ = ready()
     prepare_seed(building, PLAN, conf=CONF, batch_timestamp_ms=1000)
     assert set(content(building)) == {"metadata", "offsets/0"}
@@ -127,7 +127,7 @@ def test_plan_that_does_not_fit_is_refused() -> None:
 
 
 def test_a_drain_in_the_very_first_batches_can_be_seeded_from() -> None:
-    """A flush is batch 1 at the earliest: the seed then has the entries 0 and 1, and goes on with batch 2. (Law 9)"""
+    """A flush is batch 1 at the earliest: the seed then has the entries 0 and 1, and continues with batch 2. (Law 9)"""
     first = replace(PLAN, batch_id=1)
     building, target = ready(MemoryStore(), first)
     assert finish_seed(building, first, {}, target)
@@ -136,7 +136,7 @@ def test_a_drain_in_the_very_first_batches_can_be_seeded_from() -> None:
 
 
 def test_the_log_that_a_source_is_given_is_the_one_and_only_file_of_it() -> None:
-    """Of the drained log nothing is left beside it: a file in neither is read, one in both is not. (Law 14)"""
+    """Nothing of the drained log is left alongside it: a file in neither is read, one in both is not. (Law 14)"""
     store = MemoryStore()
     building, target = ready(store)
     drained = {**drained_sources(store), "1/0": DRAINED.key("sources/0/0"), "2/0": DRAINED.key("sources/0/1")}
@@ -189,7 +189,7 @@ def test_finishing_twice_is_finishing_once() -> None:
 
 @pytest.mark.parametrize("fault", KILL_POINTS)
 def test_half_built_seed_is_built_again(fault: Fault) -> None:
-    """Killed at any call of the finishing: begun again it ends as one that was never disturbed (1a.10)."""
+    """Killed at any call of the finishing: started again it ends as one that was never disturbed (1a.10)."""
     plain = MemoryStore()
     counting = FaultyStore(plain, FaultPlan())
     ready(plain)

@@ -15,7 +15,7 @@ from support.snapshots import run_stateful
 
 
 def planned(checkpoint: Checkpoint, last: int = 3) -> tuple[Checkpoint, Checkpoint, int]:
-    """A checkpoint with state whose next batch is planned, and where the fork of it will lie."""
+    """A checkpoint with state whose next batch is planned, and the place of its fork."""
     run_stateful(checkpoint, last)
     plan_batch(checkpoint, last + 1, watermark_ms=4_000)
     return checkpoint, Checkpoint(checkpoint.store, "building"), last + 1
@@ -51,7 +51,7 @@ def test_the_fork_plans_an_empty_batch_at_which_nothing_is_due() -> None:
 
 
 def test_the_commit_comes_last_and_the_log_stays_as_spark_wrote_it() -> None:
-    """The watermark with which it was planned goes on, and what a failed run left of the state is replaced."""
+    """The watermark with which it was planned continues, and what a failed run left of the state is replaced."""
     checkpoint, building, batch_id = planned(memory_checkpoint())
     entry = checkpoint.store.get(checkpoint.offset_key(batch_id))
     checkpoint.store.put(checkpoint.key(f"state/0/0/{batch_id + 1}.delta"), b"with half of its rows")
@@ -73,7 +73,7 @@ def test_the_commit_comes_last_and_the_log_stays_as_spark_wrote_it() -> None:
 
 
 def test_the_very_first_batch_can_be_skipped() -> None:
-    """There are no offsets before it: every source begins where the batch would have ended."""
+    """There are no offsets before it: every source starts where the batch would have ended."""
     checkpoint = memory_checkpoint()
     checkpoint.store.put(checkpoint.metadata_key, json.dumps({"id": "q"}).encode())
     plan_batch(checkpoint, 0)
@@ -97,7 +97,7 @@ def test_only_the_planned_batch_can_be_skipped(batch_id: int) -> None:
 
 @pytest.mark.parametrize("ran", ["nothing", "more"])
 def test_nothing_is_committed_where_the_empty_batch_has_not_run_alone(ran: str) -> None:
-    """A driver that died in it begins again (Law 2); the state of a later batch has rows of it."""
+    """A driver that died in it starts again (Law 2); the state of a later batch has rows of it."""
     checkpoint, building, batch_id = planned(memory_checkpoint())
     prepare_skip(building, checkpoint, batch_id)
     if ran == "more":

@@ -100,14 +100,14 @@ def test_lists_that_an_older_spark_cannot_read_are_refused(written_by: str, runs
 
 
 def test_the_state_store_is_the_one_that_the_entry_pins() -> None:
-    """What the session says now does not matter: Spark goes by its log."""
+    """What the session is set to now does not matter: Spark goes by its log."""
     entry = OffsetEntry(0, 0, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER}, ())
     assert provider_of(entry) == ROCKSDB_PROVIDER
     assert provider_of(OffsetEntry(0, 0, {}, ())) == provider_of(None) == ""
 
 
 def test_the_writer_of_a_batch_that_was_not_committed_is_called_unknown() -> None:
-    """It may have come with the snapshot of an older Spark; what is committed is asked no doubt of."""
+    """It may have arrived with the snapshot of an older Spark; what is committed is asked no doubt of."""
     with pytest.raises(IncompatibleUpgradeError, match="either of them may have written the batch"):
         refuse_move("5.0.0", "4.3.0", HDFS_BACKED_PROVIDER, committed_by="4.2.0")
     for committed_by in ("5.0.0", None):
@@ -118,6 +118,6 @@ def test_the_writer_of_a_batch_that_was_not_committed_is_called_unknown() -> Non
 
 
 def test_the_offset_log_of_an_entry_is_its_version() -> None:
-    """Which an older Spark may not know; without an entry nothing is said."""
+    """Which an older Spark may not know; without an entry nothing is set."""
     assert offset_log_of(OffsetEntry(4, 0, {}, ("-",), version="v2", source_keys=("0",))) == "v2"
     assert offset_log_of(None) == ""

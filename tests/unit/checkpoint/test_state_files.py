@@ -79,7 +79,7 @@ def test_every_store_of_an_operator_is_listed() -> None:
 
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
 def test_lost_partition_is_an_error(provider: str) -> None:
-    """A partition that the operator's metadata tells of and that is not there makes no silent half state (Law 5)."""
+    """A partition that the operator's metadata lists and that is missing makes no silent half state (Law 5)."""
     checkpoint = stateful(partitions=3)
     write = write_hdfs_state if provider == "hdfs" else write_rocksdb_state
     write(checkpoint, range(1, 4), folders=["0/0", "0/1"])
@@ -98,7 +98,7 @@ def test_partitions_beyond_the_metadata_are_kept_where_they_have_this_version(ne
 
 
 def test_operator_without_metadata_is_listed_by_its_files() -> None:
-    """Metadata of operators can be absent; the version's files tell."""
+    """Metadata of operators can be absent; then the version's files show them."""
     checkpoint = memory_checkpoint()
     write_hdfs_state(checkpoint, range(1, 3))
     assert len(listed(checkpoint, 2)) == 4
@@ -126,7 +126,7 @@ def test_damaged_zip_is_an_error(body: bytes) -> None:
 
 
 def test_damaged_operator_metadata_is_an_error() -> None:
-    """Metadata that does not parse is named, not skipped: it tells of the partitions."""
+    """Metadata that does not parse is named, not skipped: it lists the partitions."""
     checkpoint = stateful()
     write_hdfs_state(checkpoint, range(1, 3))
     checkpoint.store.put(checkpoint.key("state/0/_metadata/metadata"), b'v1\n{"operatorInfo":')
@@ -214,14 +214,14 @@ def test_a_version_of_format_2_is_the_one_that_its_commit_names() -> None:
 
 
 def test_changelogs_of_format_2_go_back_to_a_zip_that_a_commit_names() -> None:
-    """The way back stands in the changelog's compressed head: all from the newest certain zip on goes along."""
+    """The way back is stored in the changelog's compressed head: all from the newest certain zip on goes along."""
     checkpoint = format_2(range(1, 8), zips=(2, 4))
     found = listed(checkpoint, 6)
     for version in (4, 5, 6):
         assert f"0/0/{version}_{unique_id(version)}.changelog" in found
     assert {f"0/0/4_{unique_id(4)}.zip", f"0/0/SSTs/4_{unique_id(4)}.sst"} <= found
     assert not [path for path in found if path.startswith(("0/0/2_", "0/0/3_", "0/0/7_"))]
-    # Where the commit that would tell is gone, nothing is certain, and everything goes along.
+    # Where the commit that would show it is gone, nothing is certain, and everything goes along.
     checkpoint.store.delete(checkpoint.commit_key(3))
     checkpoint.store.delete(checkpoint.commit_key(1))
     assert {f"0/0/1_{unique_id(1)}.changelog", f"0/0/2_{unique_id(2)}.zip"} <= listed(checkpoint, 6)

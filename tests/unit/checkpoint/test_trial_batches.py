@@ -54,7 +54,7 @@ def test_the_last_offsets_are_planned_once_more() -> None:
 
 
 def test_a_planned_batch_is_put_aside() -> None:
-    """It would read its input; and Spark's checksum of it would refuse the entry that stands there now."""
+    """It would read its input; and Spark's checksum of it would refuse the entry that is there now."""
     fork = run_batches(memory_checkpoint(), 2)
     plan_batch(fork, 3)
     assert fork.store.get(crc_key_of(fork.offset_key(3))) is not None
@@ -76,7 +76,7 @@ def test_barriers_are_put_aside_and_their_mark_is_not_carried_on() -> None:
 
 
 def test_without_a_committed_batch_there_is_nothing_to_repeat() -> None:
-    """Told by name, and nothing is written."""
+    """Reported by name, and nothing is written."""
     fork = memory_checkpoint()
     with pytest.raises(DataError, match="no committed batch"):
         plan_empty_batch(fork)
@@ -129,7 +129,7 @@ def test_where_nothing_was_read_or_the_log_is_purged_there_is_less() -> None:
 
 
 def test_a_fork_stands_right_before_a_batch_and_runs_it_as_it_was() -> None:
-    """With the state of before it, a query id of its own, and nothing of that batch or later ones. (Rule 1a.6)"""
+    """With the state before it, its own query id, and nothing of that batch or later ones. (Rule 1a.6)"""
     source = run_batches(memory_checkpoint(), 5)
     write_operator_metadata(source)
     write_hdfs_state(source, range(1, 7))
@@ -162,7 +162,7 @@ def test_a_first_batch_runs_again_over_no_state() -> None:
 
 
 def test_a_batch_is_planned_upon_a_fork_that_stands_elsewhere() -> None:
-    """Above its committed batch, which then ends where that batch began; what is linked from elsewhere is not
+    """Above its committed batch, which then ends where that batch started; what is linked from elsewhere is not
     written."""
     source = run_batches(memory_checkpoint(), 4)
     (batch,) = newest_read_batches(source, 1)
@@ -179,7 +179,7 @@ def test_a_batch_is_planned_upon_a_fork_that_stands_elsewhere() -> None:
 
 
 def test_the_log_of_a_file_source_goes_on_in_a_fork_of_an_older_position() -> None:
-    """What the query has listed since the snapshot is there, once; of another source's folder nothing is."""
+    """What the query has listed since the snapshot is there, once; of a different source's folder nothing is."""
     source = run_batches(memory_checkpoint(), 6)
     write_source_log(source, 6)
     write_source_log(source, 6, folder=1)

@@ -29,7 +29,7 @@ def foreign(desk: Desk) -> Path:
 
 
 def test_a_stopped_query_is_adopted(desk: Desk, foreign: Path) -> None:
-    """One JSON object each; people are told how it starts."""
+    """One JSON object each; the human-readable output also reports how it starts."""
     words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--stopped", "--async")
     found = shell(*words, "--json")
     assert found.status == 0, found
@@ -42,7 +42,7 @@ def test_a_stopped_query_is_adopted(desk: Desk, foreign: Path) -> None:
 
 
 def test_what_came_to_nothing_is_given_up(desk: Desk, foreign: Path) -> None:
-    """One JSON object, and a line for people."""
+    """One JSON object, and a human-readable line."""
     words = ("adopt", "flights", "--checkpoint", foreign, "--app", script(desk.base), "--deadline", 1)
     assert shell(*words).status == 3
     given = shell("adopt", "flights", "--give-up", "--json", "--async")
@@ -83,7 +83,7 @@ def test_who_ends_it_politely_finds_no_barrier(desk: Desk, foreign: Path) -> Non
         wait_until(lambda: (desk.home / "flights" / "adoption.json").exists(), "the adoption to be recorded", 30)
         while checkpoint.store.head(checkpoint.offset_key(5)) is None:
             if checkpoint.store.head(checkpoint.offset_key(4)) is None:
-                SYSTEM_CLOCK.sleep(0.5)  # after its first look
+                SYSTEM_CLOCK.sleep(0.5)  # after its first poll
                 plan_stateful(checkpoint, 4)
             SYSTEM_CLOCK.sleep(0.05)
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

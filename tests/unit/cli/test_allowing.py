@@ -62,7 +62,7 @@ def test_a_file_that_others_may_have_written_is_refused(tmp_path: Path, spoil: s
 
 
 def test_a_session_reads_it_and_adds_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A command allows what it names, says so once, and the next command reads it."""
+    """A command allows what it names, reports it once, and the next command reads it."""
     environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
     session = ShellSession.of(environ, as_json=True)
     assert session.home().config.allowed == Allowed()
@@ -98,11 +98,11 @@ def test_this_machine_beside_another_place_is_said(tmp_path: Path, capsys: pytes
 
 
 def test_a_change_keeps_no_place_that_it_does_not_name(tmp_path: Path) -> None:
-    """Whose records say that the driver is on this machine may be an attacker."""
+    """Whoever writes records with a driver on this machine may be an attacker."""
     environ = {"STREAMSTATE_HOME": str(tmp_path / "home"), "STREAMSTATE_ALLOWED": str(tmp_path / "list.json")}
     session = ShellSession.of(environ, as_json=True)
     allow_change(session, change_request("orders", reason="x"))
-    allow_here(session)  # a replay, or a look into the state
+    allow_here(session)  # a replay, or a reading of the state
     assert session.home().config.allowed.launchers[0].launcher == "local"
     assert ShellSession.of(environ, as_json=True).home().config.allowed == Allowed()
 

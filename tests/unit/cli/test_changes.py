@@ -69,7 +69,7 @@ def test_nothing_given_changes_nothing() -> None:
 def test_what_is_given_is_new(
     words: tuple[str, ...], expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each by its name, and nothing beside it."""
+    """Each by its name, and nothing else."""
     monkeypatch.chdir(tmp_path)
     for name in ("v2.py", "a.py", "rules.json"):
         Path(name).write_text("print(1)\n")

@@ -28,7 +28,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def test_each_debugger_has_the_terminal_after_the_one_before_it(typed: int) -> None:
-    """Two that connect at once; the second is heard when the first has gone."""
+    """Two that connect at once; the second is served when the first has gone."""
     with TerminalDebugger() as path:
         assert Path(path).is_socket()
         with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:

@@ -45,7 +45,7 @@ def declare(desk: Desk, stream_id: str = STREAM, *words: str, **more: Any) -> Pa
 
 
 def diffed(folder: Path, *words: object) -> dict[str, dict[str, Any]]:
-    """What ``diff`` says, by stream."""
+    """What ``diff`` reports, by stream."""
     answer = shell("diff", folder, "--json", *words)
     return {one["stream_id"]: one for one in answer.json["streams"]}
 
@@ -91,7 +91,7 @@ def test_a_folder_becomes_what_the_home_runs(desk: Desk) -> None:
 
 
 def test_a_field_that_a_file_no_longer_has_goes_back_to_its_default(desk: Desk) -> None:
-    """A file says all of a stream, so what it leaves out is not what ran before."""
+    """A file declares all of a stream, so what it leaves out is not what ran before."""
     folder = declare(desk, STREAM, "proves", conf={"spark.x": "1"}, arguments=["--a"], environment={"A": "1"})
     assert applied(folder)[0].status == 0
     declare(desk, STREAM, "proves")
@@ -102,7 +102,7 @@ def test_a_field_that_a_file_no_longer_has_goes_back_to_its_default(desk: Desk) 
 
 
 def test_what_was_refused_is_not_tried_again_by_itself(desk: Desk) -> None:
-    """One stream's refusal stops no other; the same file is told its old refusal until --again (Law 2)."""
+    """One stream's refusal stops no other; the same file gets its old refusal until --again (Law 2)."""
     folder = declare(desk, STREAM, "proves")
     declare(desk, "trains", "proves")
     assert applied(folder)[0].status == 0
@@ -121,7 +121,7 @@ def test_what_was_refused_is_not_tried_again_by_itself(desk: Desk) -> None:
 
 
 def test_a_version_that_never_ran_is_not_tried_again_by_itself(desk: Desk) -> None:
-    """Its driver would fail again: it is said what for, until --again or another file (Law 2)."""
+    """Its driver would fail again: the reason is reported, until --again or another file (Law 2)."""
     folder = declare(desk, STREAM, "crashes")
     declare(desk, "trains", "proves")
     answer, found = applied(folder)
@@ -144,7 +144,7 @@ def test_a_version_that_never_ran_is_not_tried_again_by_itself(desk: Desk) -> No
 
 
 def test_a_version_that_has_run_is_resumed(desk: Desk) -> None:
-    """``running`` says so, whatever watchers would do."""
+    """``running`` reports it, whatever watchers would do."""
     folder = declare(desk, STREAM, "proves")
     assert applied(folder)[0].status == 0
     assert shell("kill", STREAM).status == 0
@@ -154,7 +154,7 @@ def test_a_version_that_has_run_is_resumed(desk: Desk) -> None:
 
 
 def test_the_same_change_comes_again_after_it_was_taken_back(desk: Desk) -> None:
-    """A to B, back to A, to B once more: each is a change of its own."""
+    """A to B, back to A, to B once more: each is its own change."""
     folder = declare(desk, STREAM, "proves")
     for number, conf in enumerate(({}, {"spark.x": "1"}, {}, {"spark.x": "1"}), 1):
         declare(desk, STREAM, "proves", conf=conf)
@@ -225,7 +225,7 @@ def test_a_driver_that_was_launched_is_waited_for(desk: Desk) -> None:
 
 @pytest.mark.timeout(600)
 def test_an_interruption_says_what_it_waits_for(desk: Desk) -> None:
-    """At once, and begins nothing more; the second one leaves. What is waited for was shown before."""
+    """At once, and it starts nothing more; the second one leaves. What is waited for was shown before."""
     folder = declare(desk, STREAM, "hangs")
     declare(desk, "trains", "proves")
     words = [sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()", "apply", str(folder)]
@@ -256,7 +256,7 @@ def test_a_driver_that_becomes_well_is_the_end_of_an_interrupted_apply(desk: Des
     assert applied(folder, "--timeout", 1)[0].status == 1
     declare(desk, STREAM, "hangs", owner="ada")
     driver = ScriptedAttempt(desk.stream().control, "d-0001", 1, SYSTEM_CLOCK)
-    with meanwhile(lambda: not driver.proves(1)):  # the driver that hangs says less, at any time
+    with meanwhile(lambda: not driver.proves(1)):  # the driver that hangs reports less, at any time
         answer, found = applied(folder)
     assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (0, "continue", "done")
     status = shell("status", STREAM, "--json").json
@@ -278,7 +278,7 @@ def test_an_attempt_that_was_recorded_and_not_launched_is_launched(desk: Desk) -
 
 
 def test_an_upgrade_under_way_is_completed_first(desk: Desk) -> None:
-    """Then the stream is compared again, and made as its file says."""
+    """Then the stream is compared again, and made as its file declares."""
     folder = declare(desk, STREAM, "proves")
     assert applied(folder)[0].status == 0
     other = script(desk.base, "proves", name="other.py")
@@ -340,7 +340,7 @@ def test_a_canary_that_fails_keeps_all_others_as_they_are(desk: Desk) -> None:
 
 
 def test_a_failure_that_is_no_canarys_holds_no_other_back(desk: Desk) -> None:
-    """Once the canary is well, each stream stands for itself."""
+    """Once the canary is well, each stream counts by itself."""
     folder = declare(desk, "a", "proves", labels={"tier": "canary"})
     declare(desk, "b", "fails")
     declare(desk, "c", "proves")
@@ -350,7 +350,7 @@ def test_a_failure_that_is_no_canarys_holds_no_other_back(desk: Desk) -> None:
 
 
 def test_failures_and_dependencies_hold_streams_back(desk: Desk) -> None:
-    """What depends on a stream that failed is not begun; after --stop-after-failures nothing is."""
+    """What depends on a stream that failed is not started; after --stop-after-failures nothing is."""
     folder = declare(desk, "a", "fails")
     declare(desk, "b", "proves", depends_on=["a"])
     declare(desk, "c", "proves")
@@ -377,7 +377,7 @@ def test_streams_that_no_file_declares_are_stopped_only_if_asked(desk: Desk) -> 
 
 
 def test_a_single_file_says_nothing_of_other_streams(desk: Desk) -> None:
-    """Files beside it may declare them: --prune with it is refused and touches nothing, and ``diff`` names it alone."""
+    """Other files may declare them: --prune with it is refused and touches nothing, and ``diff`` names it alone."""
     folder = declare(desk, STREAM, "proves")
     declare(desk, "trains", "proves")
     assert applied(folder)[0].status == 0
@@ -403,7 +403,7 @@ def test_diff_says_that_only_prune_stops_what_is_not_declared(desk: Desk) -> Non
 
 
 def test_an_exported_stream_differs_in_nothing(desk: Desk) -> None:
-    """Its file, with its code beside it; a secret in the home is left out, and named."""
+    """Its file, with its code alongside it; a secret in the home is left out, and named."""
     (desk.base / "library.py").write_text("x = 1\n")
     (desk.base / "classes.jar").write_bytes(b"classes")
     folder = declare(
@@ -423,7 +423,7 @@ def test_an_exported_stream_differs_in_nothing(desk: Desk) -> None:
 
 
 def test_what_is_secret_in_the_home_is_in_no_difference_and_no_file(desk: Desk) -> None:
-    """A secret that was deployed as plain text: neither ``diff`` nor ``export`` tells it."""
+    """A secret that was deployed as plain text: neither ``diff`` nor ``export`` reports it."""
     job = script(desk.base, "proves", name="plain.py")
     secrets = ("--conf", "spark.db.password=hunter2", "--env", "API_TOKEN=hunter3", "--allow-literal-secrets")
     words = (*secrets, "--timeout", 60, "--", "--password", "hunter4", "--token=hunter5", "http://u:hunter6@host/x")
@@ -439,7 +439,7 @@ def test_what_is_secret_in_the_home_is_in_no_difference_and_no_file(desk: Desk) 
 
 
 def test_a_new_stream_over_a_used_checkpoint_is_refused_before_a_driver_starts(desk: Desk) -> None:
-    """With the adoption that goes on with it; ``start: fresh`` begins at the beginning."""
+    """With the adoption that continues with it; ``start: fresh`` starts at the beginning."""
     commits = desk.base / "old" / "rows" / "commits"
     commits.mkdir(parents=True)
     (commits / "7").write_text("v1\n{}")
@@ -507,8 +507,8 @@ def test_owner_and_labels_restart_nothing(desk: Desk) -> None:
 
 
 def test_a_retention_restarts_nothing(desk: Desk) -> None:
-    """It is recorded in the home, where a prune finds it; a change by hand is seen and undone, and without one in the
-    file there is none."""
+    """It is recorded in the home, where a prune finds it; a change by hand is seen and undone, and without a
+    retention in the file the home has none."""
     folder = declare(desk, STREAM, "proves", retention={"keep": 0, "older_than_seconds": 3600})
     answer = shell("deploy", STREAM, "--spec", folder / "flights.yaml", "--timeout", 60, "--json")
     assert answer.status == 0, answer
@@ -567,7 +567,7 @@ def test_state_is_written_anew_only_while_a_stream_runs(desk: Desk) -> None:
 
 
 def test_deploy_takes_the_file_of_a_stream(desk: Desk) -> None:
-    """With its restart policy; what the file says is said nowhere else, and what is wrong is told by line."""
+    """With its restart policy; what the file sets is reported nowhere else, and what is wrong is reported by line."""
     folder = declare(desk, STREAM, "proves", conf={"spark.x": "1"}, restart={"on_failure": "restart"}, depends_on=["z"])
     path = folder / "flights.yaml"
     answer = shell("deploy", STREAM, "--spec", path, "--timeout", 60, "--reason", "first", "--json")

@@ -31,7 +31,7 @@ from support.shell import Answer, Desk, shell
 
 
 def fake_java(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch, body: str = "") -> None:
-    """A Java that says this of itself."""
+    """A Java that reports the given version."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\n{body}\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
@@ -72,7 +72,7 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, *, pyspark: str, cl
         info = folder / f"{name}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n")
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)  # looked up anew, though another test imported it
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)  # looked up again, though another test imported it
     monkeypatch.syspath_prepend(str(folder))
 
 
@@ -105,7 +105,7 @@ def test_everything_that_a_driver_needs_is_looked_at() -> None:
 
 
 def test_a_missing_spark_submit_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit status 1, and how to mend it; as one object and for a person."""
+    """Exit status 1, and how to fix it; as one object and for a person."""
     monkeypatch.setenv("SPARK_HOME", str(desk.base / "nosuch"))
     answer = shell("home", "doctor", "--json")
     assert answer.status == 1
@@ -120,7 +120,7 @@ def test_a_missing_spark_submit_is_told(desk: Desk, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_home_is_tried(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home that works is told with what was found, and nothing is left in it; without one that is told."""
+    """A home that works is reported with what was found, and nothing is left in it; a missing home is reported."""
     fake_java(desk.base / "java17", "17.0.1", monkeypatch)
     answer = shell("home", "doctor", "--json")
     assert answer.status == 0, answer
@@ -158,7 +158,7 @@ def checks_of(answer: Answer) -> dict[str, dict[str, object]]:
 
 
 def test_a_master_is_asked_where_one_is_named(desk: Desk) -> None:
-    """One that listens is well, one that does not is told with the next step."""
+    """One that listens is well, one that does not is reported with the next step."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         master = f"spark://127.0.0.1:{server.getsockname()[1]}"
         there = checks_of(shell("home", "doctor", "--master", master, "--json"))
@@ -172,12 +172,12 @@ def test_a_master_is_asked_where_one_is_named(desk: Desk) -> None:
     assert gone["ok"] is False
     assert "does not answer" in str(gone["found"])
     assert str(gone["mend"]).startswith("Start it")
-    assert str(gone["mend"]) not in str(gone["found"])  # it is said once
+    assert str(gone["mend"]) not in str(gone["found"])  # it is reported once
     assert "master" not in checks_of(shell("home", "doctor", "--json"))
 
 
 def test_checkpoints_that_executors_would_not_find_are_warned_of(desk: Desk) -> None:
-    """A master on other machines with a folder of this one's disk: said, and not taken for an error."""
+    """A master on other machines with a folder of this one's disk: reported, and not taken for an error."""
     found = checks_of(shell("home", "doctor", "--master", "yarn", "--json"))
     assert found["master"]["found"] == "yarn is not asked"
     assert found["checkpoints"]["ok"] is True
@@ -245,14 +245,14 @@ def test_a_stream_that_brings_one_along_is_named(desk: Desk) -> None:
 
 
 def test_the_python_of_drivers_is_the_one_that_spark_is_told() -> None:
-    """The driver's own setting before that of the workers, and this python where nothing is said."""
+    """The driver's own setting before that of the workers, and this python where nothing is set."""
     assert driver_python({"PYSPARK_PYTHON": "/a", "PYSPARK_DRIVER_PYTHON": "/b"}) == "/b"
     assert driver_python({"PYSPARK_PYTHON": "/a"}) == "/a"
     assert driver_python({}) == sys.executable
 
 
 def test_an_interpreter_is_asked_what_it_has(tmp_path: Path) -> None:
-    """Versions of what is there; nothing of what is not; and one that does not answer is told apart."""
+    """Versions of what is there; nothing of what is not; one that does not answer is shown as such."""
     found = versions_in(sys.executable, ("pytest", "no-such-package"))
     assert found is not None
     assert set(found) == {"pytest"}
@@ -261,7 +261,7 @@ def test_an_interpreter_is_asked_what_it_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["", "python/pyspark"])
 def test_the_oldest_protobuf_is_read_from_what_it_generated(tmp_path: Path, folder: str) -> None:
-    """Spark of pip and Spark unpacked; where it does not say, nothing is wanted."""
+    """Spark of pip and Spark unpacked; where it has no version, nothing is wanted."""
     assert protobuf_wanted(tmp_path) == protobuf_wanted(None) == ""
     generated = tmp_path / folder / "sql" / "streaming" / "proto" / "StateMessage_pb2.py"
     generated.parent.mkdir(parents=True)
@@ -277,7 +277,7 @@ def test_versions_are_compared_as_numbers(version: str, older: bool) -> None:
 
 
 def test_a_protobuf_that_spark_cannot_use_is_told_with_the_remedy(tmp_path: Path) -> None:
-    """Spark itself only says that a worker has crashed."""
+    """Spark itself only reports that a worker has crashed."""
     generated = tmp_path / "sql" / "streaming" / "proto" / "StateMessage_pb2.py"
     generated.parent.mkdir(parents=True)
     generated.write_text("# Protobuf Python Version: 99.1.0\n")

@@ -27,7 +27,7 @@ def read(*found: Downtime) -> list[str]:
 
 
 def test_the_phases_of_the_longest_downtime_are_shown() -> None:
-    """Each with when it was, how long it was waited for, and whose clock says so; in the order of time."""
+    """Each with its time, how long it was waited for, and whose clock measured it; in the order of time."""
     short = downtime("raw", last_commit=0.0, first_commit=1.0)
     drained = downtime(
         "counts", barrier_certain=-2.0, last_commit=0.0, snapshot=0.5, first_batch_run=3.5, first_commit=3.75

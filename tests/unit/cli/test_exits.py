@@ -70,12 +70,12 @@ DRIVERLESS = [verb for verb in STREAM_VERBS if verb not in ("adopt",)]
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)
 def test_the_exit_status_follows_from_the_error(error: type[StreamStateError]) -> None:
-    """A caller that reads only the exit status knows what to do next, as docs/reference/errors.md says."""
+    """A caller that reads only the exit status knows what to do next, as docs/reference/errors.md describes."""
     assert exit_status_of(error("it is so")) == BY_NAME.get(error, STATUS_OF[error.remedy])
 
 
 def test_only_a_deadline_ends_with_three() -> None:
-    """Exit status 3 says that the work goes on, and nothing else says it."""
+    """Exit status 3 means that the work continues, and no other status means it."""
     late = [cls for cls in ERRORS if exit_status_of(cls("it is so")) == DEADLINE]
     assert late == [errors.DeadlineExceededError, errors.ExpiredError]
 
@@ -112,7 +112,7 @@ def answer_order(attempt: ScriptedAttempt, slot: CommandSlot, how: str) -> None:
 
 
 def saying(attempt: ScriptedAttempt, how: str) -> AbstractContextManager[None]:
-    """Meanwhile the driver answers each order that it finds in this way."""
+    """In the meantime the driver answers each order that it finds in this way."""
 
     def answer_all() -> None:
         for slot in attempt.control.journal(attempt.deployment_id).commands():

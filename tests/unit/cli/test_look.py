@@ -258,7 +258,7 @@ def test_a_home_without_streams_says_which_home(desk: Desk) -> None:
 
 
 def test_events_are_told_oldest_first(desk: Desk) -> None:
-    """Each with its number and all its fields; one that cannot be read is told as such (Law 7)."""
+    """Each with its number and all its fields; one that cannot be read is reported as such (Law 7)."""
     attempt = desk.stream().deploy().runs()
     attempt.stopped()
     key = layout.event_key("flights", "d-0001", 5)
@@ -312,7 +312,7 @@ def test_a_snapshot_whose_manifest_is_damaged_is_not_left_out_in_silence(desk: D
 
 
 def test_a_whole_chain_is_told(desk: Desk) -> None:
-    """Exit status 0: each query with where it began, and since when nothing runs."""
+    """Exit status 0: each query with where it started, and since when nothing runs."""
     desk.stream().deploy().runs().stopped()
     answer = shell("audit", "flights", "--json")
     assert (answer.status, answer.json["ok"]) == (0, True)
@@ -328,7 +328,7 @@ def test_a_whole_chain_is_told(desk: Desk) -> None:
 
 
 def test_a_stream_whose_queries_never_ran_has_no_chain(desk: Desk) -> None:
-    """Nothing is said to be exact where nothing was compared."""
+    """Nothing is reported as exact where nothing was compared."""
     desk.stream().deploy()
     human = shell("audit", "flights").out
     assert "no query has run yet, so there is nothing to compare" in human
@@ -336,7 +336,7 @@ def test_a_stream_whose_queries_never_ran_has_no_chain(desk: Desk) -> None:
 
 
 def test_a_broken_chain_is_named(desk: Desk) -> None:
-    """Exit status 1 where a batch is missing; a start with nothing is told, and was asked for by name."""
+    """Exit status 1 where a batch is missing; a start with nothing is reported, and was asked for by name."""
     desk.stream().deploy().runs().stopped()
     checkpoint = Checkpoint(LocalStore(desk.home), layout.checkpoint_folder("flights", "d-0001", "delays"))
     run_stateful(checkpoint, 3)
@@ -356,7 +356,7 @@ def test_a_broken_chain_is_named(desk: Desk) -> None:
 
 
 def test_batches_that_ran_again_and_sources_that_send_once_are_named(desk: Desk) -> None:
-    """By sink, with the rows at most; exit status 0, since the chain is whole. `status` says it in one sentence."""
+    """By sink, with the rows at most; exit status 0, as the chain is complete. `status` has one sentence."""
     attempt = desk.stream().deploy().runs()
     move = SourceMove("kafka subscribe in", '{"in":{"0":3}}', '{"in":{"0":1203}}', 1200, 0, "rows")
     for batch_id, sink, means in (
@@ -397,7 +397,7 @@ def log_of(desk: Desk, attempt: ScriptedAttempt, text: str) -> Path:
 
 
 def test_logs_of_each_attempt(desk: Desk) -> None:
-    """The current attempt by default; an earlier one by its number; one that never was is told."""
+    """The current attempt by default; an earlier one by its number; one that never was is reported."""
     stream = desk.stream()
     log_of(desk, stream.deploy(), "first\n")
     log_of(desk, stream.resume(), "second\n[/red]\n")
@@ -432,7 +432,7 @@ def test_a_log_that_is_empty_is_told(desk: Desk) -> None:
 
 
 def test_follow_goes_on_until_the_driver_has_ended(desk: Desk) -> None:
-    """--follow prints to the last word, and then ends by itself."""
+    """--follow prints to the last event, and then ends by itself."""
     job = script(desk.base, "finishes")
     assert shell("deploy", "flights", "--app", job, "--async").status == 0
     answer = shell("logs", "flights", "--follow")

@@ -160,7 +160,7 @@ def test_an_option_of_the_script_is_pointed_behind_the_two_dashes() -> None:
 @pytest.mark.parametrize("verb", ["deploy", "plan", "upgrade", "adopt"])
 @pytest.mark.parametrize("rest", [["stray"], ["stray", "--", "--input", "in"]])
 def test_a_word_that_got_in_front_of_the_two_dashes_is_refused(desk: Desk, verb: str, rest: list[str]) -> None:
-    """It is nothing that the script was to be given, and would be recorded for every later start."""
+    """It is nothing that the script should be given, and it would be recorded for every later start."""
     answer = shell("--json", verb, "flights", "--app", "job.py", *rest)
     assert answer.status == 2
     assert answer.error["type"] == "UsageError"
@@ -186,7 +186,7 @@ def test_what_follows_the_two_dashes_is_the_scripts_own(desk: Desk) -> None:
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
 def test_every_verb_has_a_help(verb: str) -> None:
-    """--help says what a verb is for and names its options; with --json as one object."""
+    """--help explains what a verb is for and names its options; with --json as one object."""
     words = verb.split()
     plain = shell(*words, "--help")
     assert plain.status == 0
@@ -197,7 +197,7 @@ def test_every_verb_has_a_help(verb: str) -> None:
 
 
 def test_the_help_lists_every_verb_once_in_one_line_each() -> None:
-    """Nothing is cut off with dots, on a terminal of 80 columns; a group has a help of its own."""
+    """Nothing is cut off with dots, on a terminal of 80 columns; a group has its own help."""
     texts = {group: shell(*group.split(), "--help").out for group in ("", "snapshot", "home")}
     assert "..." not in texts[""].split("Start:")[1]
     for verb in VERBS:
@@ -277,7 +277,7 @@ def test_a_stream_that_is_not_there_is_told_by_every_verb(desk: Desk, verb: str)
 
 @pytest.mark.parametrize("verb", [verb for verb in STREAM_VERBS if verb not in ("deploy", "adopt")])
 def test_a_home_that_is_not_there_is_told_by_every_verb(desk: Desk, verb: str) -> None:
-    """No home where one was said to be (unmounted, renamed, a wrong URI): no word of its streams, and none is made."""
+    """No home where one was expected (unmounted, renamed, a wrong URI): no word of its streams, and none is made."""
     (desk.base / "job.py").write_text("runs\n")
     for makes_mount_point in (False, True):
         if makes_mount_point:
@@ -306,7 +306,7 @@ def test_hostile_ids_in_options_are_refused(desk: Desk, option: str, value: str)
 @pytest.mark.parametrize("home", ["{base}/job.py", "{base}/job.py/home", "/proc/streams", "ftp://host/x", "s3://"])
 @pytest.mark.parametrize("verb", ["deploy", "list", "home doctor"])
 def test_a_home_that_cannot_be_used_is_told(desk: Desk, home: str, verb: str) -> None:
-    """A home that is a file, cannot be written, or is no place at all: an error of its own, never a traceback."""
+    """A home that is a file, cannot be written, or is no place at all: its own error, never a traceback."""
     script = desk.base / "job.py"
     script.write_text("runs\n")
     rest = ["flights", "--app", script] if verb == "deploy" else []
@@ -412,7 +412,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(line=command_lines())
 def test_no_command_line_ends_in_a_traceback(fuzzed: Desk, line: list[str]) -> None:
-    """Whatever is typed: a known exit status, words for people, and with --json one object or lines of them."""
+    """Whatever is typed: a known exit status, human-readable words, and with --json one object or lines of them."""
     answer = shell(*line)
     assert answer.status in (0, 1, 2, 3, 4)
     assert "InternalError" not in answer.out

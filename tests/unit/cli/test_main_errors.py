@@ -37,7 +37,7 @@ def test_nothing_is_guessed_where_nothing_is_near(desk: Desk) -> None:
 
 
 def test_a_home_that_cannot_be_listed_keeps_the_first_error() -> None:
-    """The stream was not there, whatever the second look says."""
+    """The stream was not there, whatever the second poll reports."""
 
     def away() -> Home:
         raise UnavailableError("the store did not answer")
@@ -51,7 +51,7 @@ FULL = SimpleNamespace(f_frsize=4096, f_blocks=9000, f_bavail=0, f_bfree=0, f_fi
 
 
 def test_status_says_that_the_disk_is_full(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver finds no room to say so: the heart just grows old, and a person asks why."""
+    """The driver finds no room to report that: the heart just grows old, and a person asks why."""
     desk.stream().deploy()
     assert shell("status", "flights", "--json").json["full_disks"] == []
     monkeypatch.setattr(os, "statvfs", lambda _folder: FULL)
@@ -71,7 +71,7 @@ def test_a_wait_that_came_to_nothing_names_the_disk(desk: Desk, monkeypatch: pyt
 
 
 def test_a_home_that_cannot_be_opened_keeps_the_first_error() -> None:
-    """What went wrong first is told."""
+    """What went wrong first is reported."""
 
     def nowhere() -> Home:
         raise InvalidRequestError("no home was given")
@@ -86,14 +86,14 @@ ORDERS = {"deploy", "resume", "skip", "stop", "drain", "snapshot create", "kill"
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_only_a_verb_that_orders_says_that_its_order_goes_on(verb: str) -> None:
-    """A look leaves nothing behind, and a rehearsal is ended; what goes on is named with its stream."""
+    """A poll leaves nothing behind, and a rehearsal is ended; what continues is named with its stream."""
     told = interrupted(verb, "flights")
     assert ("a recorded order goes on" in str(told["message"])) == (verb in ORDERS)
     assert "STREAM" not in str(told["next_step"])
 
 
 def test_the_stream_is_called_by_its_name(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit status 1, and a next step that can be typed as it stands."""
+    """Exit status 1, and a next step that can be typed as it is."""
 
     def interrupt(*_args: object, **_kwargs: object) -> None:
         raise KeyboardInterrupt
@@ -109,5 +109,5 @@ def test_the_stream_is_called_by_its_name(desk: Desk, monkeypatch: pytest.Monkey
 
 
 def test_before_the_stream_is_known_the_word_stands_for_it() -> None:
-    """Nothing else can be said that early."""
+    """Nothing else can be reported that early."""
     assert "status STREAM" in str(interrupted("", "")["next_step"])

@@ -22,7 +22,7 @@ def stopped_at(desk: Desk, *words: object) -> str:
 
 
 def test_a_home_is_made_again_from_its_mirror(desk: Desk, tmp_path: Path) -> None:
-    """Mirror, lose the home, restore it elsewhere, deploy: it goes on from the snapshot that was kept."""
+    """Mirror, lose the home, restore it elsewhere, deploy: it continues from the snapshot that was kept."""
     snapshot_id = stopped_at(desk, "--mirror", tmp_path / "second")
     mirrored = shell("home", "mirror", "flights", "--json").json
     assert [row["snapshot_id"] for row in mirrored["snapshots"]] == [snapshot_id]

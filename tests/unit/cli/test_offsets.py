@@ -1,4 +1,4 @@
-"""``--offsets`` and ``--at``: where a seed begins."""
+"""``--offsets`` and ``--at``: where a seed starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_what_holds_no_offsets_is_told(content: object) -> None:
 
 
 def test_a_drained_stream_is_seeded_where_one_says(desk: Desk) -> None:
-    """With what `snapshot list --json` shows; what it does is said first, and refused without consent."""
+    """With what `snapshot list --json` shows; what it does is reported first, and refused without consent."""
     desk.stream().deploy().runs().commits(5).drained()
     (row,) = shell("snapshot", "list", "flights", "--json").json["snapshots"]
     (offset,) = row["queries"]["delays"]["end_offsets"]

@@ -42,7 +42,7 @@ def test_every_verb_takes_home_and_form_after_it(verb: str) -> None:
 def test_the_home_is_said_before_the_verb_after_it_or_by_the_environment(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is said last on the command line wins, and the environment counts only where nothing is said."""
+    """The last value on the command line wins, and the environment counts only where none is given."""
     desk.stream().deploy()
     home = str(desk.home)
     assert [row["stream_id"] for row in shell("--json", "list").json["streams"]] == ["flights"]

@@ -44,7 +44,7 @@ def test_the_end_is_told_with_its_snapshot_and_positions(running: ScriptedAttemp
 
 
 def test_a_snapshot_is_told_with_its_files_and_batches(running: ScriptedAttempt) -> None:
-    """The stream runs on; the answer says what was kept."""
+    """The stream runs on; the answer reports what was kept."""
     with obeying(running):
         answer = shell("snapshot", "create", "flights", "--timeout", 30, "--json")
         human = shell("snapshot", "create", "flights", "--timeout", 30)
@@ -97,7 +97,7 @@ def test_the_same_request_twice_is_one_order(running: ScriptedAttempt, verb: str
 
 
 def test_what_is_so_already_is_answered_at_once(desk: Desk, running: ScriptedAttempt) -> None:
-    """A stop of what is stopped and a drain of what is drained are done, and say which snapshot."""
+    """A stop of what is stopped and a drain of what is drained are done, and report which snapshot."""
     running.stopped()
     assert shell("stop", "flights", "--json", "--async").json["snapshot_id"] == "d-0001-stopped-000001"
     desk.stream().deploy().runs().drained()
@@ -137,7 +137,7 @@ def test_a_drain_that_the_job_rejects_is_told(running: ScriptedAttempt) -> None:
 
 
 def test_a_drain_that_fails_is_told(running: ScriptedAttempt) -> None:
-    """Exit status 1, with the error of the flush and where the deployment stands now."""
+    """Exit status 1, with the error of the flush and where the deployment is now."""
     with obeying(running, "drain-fails"):
         answer = shell("drain", "flights", "--timeout", 30, "--json")
     assert answer.status == 1
@@ -281,7 +281,7 @@ def test_a_wait_for_a_snapshot_goes_on_with_the_next_attempt(desk: Desk, running
 
 
 def test_a_snapshot_that_is_being_taken_already_can_be_pinned(running: ScriptedAttempt) -> None:
-    """Its order does not lie there any more."""
+    """Its order is not there any more."""
     words = ("snapshot create", "flights", "--request-id", "nightly", "--async")
     shell(*words)
     (slot,) = running.control.journal("d-0001").commands()
@@ -292,7 +292,7 @@ def test_a_snapshot_that_is_being_taken_already_can_be_pinned(running: ScriptedA
 
 
 def test_the_snapshot_that_a_wait_ends_with_is_pinned(desk: Desk, running: ScriptedAttempt) -> None:
-    """Its driver is followed by another one meanwhile: what the first one was asked for never comes."""
+    """Its driver is followed by another one in the meantime: what the first one was asked for never comes."""
 
     def is_followed() -> None:
         journal, retention = running.control.journal("d-0001"), Retention(running.control)

@@ -83,7 +83,7 @@ def test_settings_alone_are_a_change_too(desk: Desk) -> None:
 
 
 def test_without_a_change_the_recorded_plan_is_shown(running: Desk) -> None:
-    """As a tree, or as JSON; of what has none it is said."""
+    """As a tree, or as JSON; a stream that has none is reported as such."""
     answer = shell("plan", "flights")
     assert answer.status == 0
     assert f"query {QUERY}" in answer.out
@@ -96,7 +96,7 @@ def test_without_a_change_the_recorded_plan_is_shown(running: Desk) -> None:
 
 
 def test_what_is_not_there_is_told(desk: Desk) -> None:
-    """No stream, no script: with the status of usage, and nothing begun."""
+    """No stream, no script: with the status of usage, and nothing started."""
     Home(HomeConfig(str(desk.home))).begin("tests")
     missing = shell("plan", "nowhere", "--app", script(desk.base), "--json")
     assert (missing.status, missing.error["type"]) == (2, "StreamNotFoundError")
@@ -176,7 +176,7 @@ def test_a_person_reads_the_batches_of_both_versions_side_by_side(failed: Desk) 
     ],
 )
 def test_where_nothing_can_be_replayed_the_plan_alone_decides(failed: Desk, word: str, status: int, why: str) -> None:
-    """And the report says why, also where changed rows would fail it."""
+    """And the report shows why, also where changed rows would fail it."""
     answer = plan(failed, word, "--replay", 2, "--fail-on-changed-rows", "--json")
     assert (answer.status, answer.json["replay"], answer.json["not_replayed"]) == (status, None, why)
     assert f"no batch was replayed: {why}" in plan(failed, word, "--replay", 2, "--verbose").out

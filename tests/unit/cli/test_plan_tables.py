@@ -45,7 +45,7 @@ def test_what_is_not_rehearsed_is_not_called_so() -> None:
 
 
 def test_what_was_not_started_or_compared_is_said() -> None:
-    """And nothing of what a script says acts on a terminal."""
+    """And nothing of what a script writes acts on a terminal."""
     tried = RehearsedQuery("accepted", "restored", 1.25, "", ("a note \x1b[31m of the start",))
     found = replace(REPORT, queries={"new": QueryReport(None, rehearsed=tried), "old": QueryReport("needs-drain")})
     said = printed(upgrade.print_report, replace(found, notes=("it ran on",)))
@@ -58,6 +58,6 @@ def test_what_was_not_started_or_compared_is_said() -> None:
 
 
 def test_a_stream_without_plans_is_no_empty_page() -> None:
-    """It says why there is nothing."""
+    """It reports why there is nothing."""
     nothing = RecordedPlans("orders", "d-0001", {})
     assert "no query was started yet" in printed(upgrade.recorded, nothing, {})

@@ -20,7 +20,7 @@ def snapshots() -> dict[str, dict[str, object]]:
 
 
 def test_what_keeps_a_snapshot_is_shown(desk: Desk) -> None:
-    """With its size, what it shares, and where each query stands in it."""
+    """With its size, what it shares, and where each query is in it."""
     desk.stream().deploy().runs().stopped()
     ((snapshot_id, row),) = snapshots().items()
     assert set(row) == ROW
@@ -72,7 +72,7 @@ def test_a_prune_at_mirrors_tells_of_each(desk: Desk) -> None:
 
 
 def test_the_retention_of_a_stream_is_shown_and_changed(desk: Desk) -> None:
-    """The options are all of it; a prune without options goes by it and says so, one with options does not."""
+    """The options are all of it; a prune without options goes by it and reports it, one with options does not."""
     desk.stream().deploy().runs().stopped()
     assert "has no retention" in shell("snapshot", "retention", "flights").out
     assert "policy, the default: keeps the newest 10" in shell("snapshot", "prune", "flights", "--dry-run").out

@@ -59,7 +59,7 @@ def test_progress_into_a_pipe_tells_news_only() -> None:
 
 
 def test_counts_that_grow_are_news_every_five_seconds() -> None:
-    """A line per file would bury a log; what is counted, when it changes, is told at once."""
+    """A line per file would bury a log; what is counted, when it changes, is reported at once."""
     clock, stderr = FakeClock(), io.StringIO()
     with contextlib.redirect_stderr(stderr), ShellSession(clock=clock).progress("orders") as report:
         for files in range(12):
@@ -79,7 +79,7 @@ def test_progress_on_a_terminal_is_one_line_that_goes_away() -> None:
 
 
 def test_an_error_for_a_person_is_a_sentence_facts_blocks_and_the_next_step() -> None:
-    """Texts of many lines stand below the sentence, not in it."""
+    """Texts of many lines follow the sentence, and are not in it."""
     err = io.StringIO()
     with contextlib.redirect_stderr(err):
         ShellSession().fail(
@@ -112,7 +112,7 @@ def test_colours_are_for_terminals_only(desk: Desk) -> None:
 
 
 def test_whoever_asks_is_recorded(desk: Desk) -> None:
-    """An order says which user of which surface gave it."""
+    """An order records which user of which surface gave it."""
     attempt = desk.stream().deploy().runs()
     assert shell("stop", "flights", "--reason", "maintenance", "--async").status == 0
     (slot,) = attempt.control.journal(attempt.deployment_id).commands()

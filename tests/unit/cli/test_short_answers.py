@@ -107,7 +107,7 @@ def test_trouble_is_told_in_six_lines(desk: Desk, case: str) -> None:
 def test_a_change_that_does_not_fit_is_told_in_six_lines(
     running: Desk, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """The end of an upgrade or a plan; the new script behaves as its name says."""
+    """The end of an upgrade or a plan; the new script behaves as its name indicates."""
     line, status, only_verbose = CHANGES[case]
     word = line.split("--app ")[1].split()[0]
     application = script(running.base, word, name=f"{word}.py")

@@ -187,7 +187,7 @@ def test_a_key_is_rotated_while_a_stream_runs(signed: Desk, monkeypatch: pytest.
 
 
 def test_a_key_that_is_gone_stops_controllers_and_no_stream(signed: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it a controller still tells how the stream is, and changes nothing; the driver never needed it."""
+    """Without it a controller still reports a stream's state, and changes nothing; the driver never needed it."""
     monkeypatch.delenv(SIGNING_KEY_VARIABLE)
     status = shell("status", "flights", "--json")
     assert (status.status, status.json["state"]) == (0, "running")
@@ -256,7 +256,7 @@ def test_a_version_that_asks_for_the_key_is_refused(
 
 
 def test_a_secret_that_a_person_names_is_allowed_from_then_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command says so once; a watcher of this machine reads the same list; what a record names beyond it is not
+    """The command reports it once; a watcher of this machine reads the same list; what a record names beyond it is not
     looked up."""
     monkeypatch.setenv("PIN", "hunter-of-pin")
     deployed = shell("deploy", "flights", "--app", script(desk.base), "--env", "PIN=env://PIN", "--timeout", 30)
@@ -289,7 +289,7 @@ def found_module(desk: Desk, body: bytes, name: str = "plugin.py") -> Path:
 
 
 def test_a_forged_module_reaches_no_next_attempt(signed: Desk) -> None:
-    """It would be code of another driver in this one. A person may sign it, once it was shown."""
+    """It would be code of a different driver in this one. A person may sign it, once it was shown."""
     assert shell("stop", "flights", "--timeout", 30).status == 0
     found_module(signed, b"print('evil')\n")
     refused = shell("resume", "flights", "--timeout", 30)

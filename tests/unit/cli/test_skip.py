@@ -39,7 +39,7 @@ def test_what_would_be_passed_over_is_shown_alone(desk: Desk) -> None:
 
 
 def test_it_is_said_before_it_is_ordered_and_the_order_is_told(desk: Desk) -> None:
-    """On stderr what is passed over, on stdout where the stream stands."""
+    """On stderr what is passed over, on stdout the state of the stream."""
     failed(desk)
     answer = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--request-id", "r-1", "--async")
     assert answer.status == 0, answer

@@ -80,7 +80,7 @@ def test_async_returns_when_it_is_recorded_and_says_how_it_starts(desk: Desk) ->
 
 
 def test_a_job_that_never_commits_ends_the_wait_and_not_the_work(desk: Desk) -> None:
-    """--wait that ends: exit status 3, what was last seen, that the work goes on; and it does."""
+    """--wait that ends: exit status 3, what was last seen, and that the work continues; it does."""
     answer = deploy(desk, "--timeout", 3, job="hangs")
     assert answer.status == 3
     assert answer.error["type"] == "DeadlineExceededError"
@@ -108,7 +108,7 @@ def test_a_job_that_fails_shows_its_traceback_and_the_end_of_its_log(desk: Desk)
 
 
 def test_a_deploy_waits_until_nothing_is_left_to_read(desk: Desk) -> None:
-    """--max-lag: what is missing is said at its end."""
+    """--max-lag: what is missing is reported at its end."""
     late = deploy(desk, "--max-lag", 0, "--timeout", 3)
     assert late.status == 3
     assert "caught up" in late.error["message"]
@@ -202,7 +202,7 @@ def test_a_stream_may_be_told_to_wait_for_new_parts(desk: Desk) -> None:
 def test_what_cannot_be_is_refused_and_changes_nothing(
     desk: Desk, options: tuple[str, ...], status: int, part: str
 ) -> None:
-    """Contradictions and what is not there: told, and the register stays where it is (Laws 5 and 14)."""
+    """Contradictions and what is not there: reported, and the register stays where it is (Laws 5 and 14)."""
     attempt = desk.stream().deploy().runs()
     attempt.snapshot("live", 1)
     attempt.stopped()
@@ -226,7 +226,7 @@ def test_a_master_that_is_down_is_told_before_anything_is_touched(desk: Desk) ->
 
 
 def test_a_drained_stream_is_seeded(desk: Desk) -> None:
-    """What the last snapshot is decides the start, and the answer says it."""
+    """What the last snapshot is decides the start, and the answer reports it."""
     snapshot_id = desk.stream().deploy().runs().drained()
     answer = deploy(desk, job="hangs")
     assert answer.json["start"] == {"mode": "seed", "snapshot_id": snapshot_id, "predecessor_id": "d-0001"}
@@ -243,7 +243,7 @@ def test_a_drained_stream_is_not_resumed(desk: Desk) -> None:
 
 
 def test_resume_goes_on_with_the_same_deployment(desk: Desk) -> None:
-    """The next attempt of the recorded code, whatever lies at the old path meanwhile (Law 15)."""
+    """The next attempt of the recorded code, whatever is at the old path in the meantime (Law 15)."""
     assert deploy(desk, "--timeout", 60).status == 0
     running = shell("resume", "flights", "--json", "--async")
     assert running.status == 4
@@ -256,7 +256,7 @@ def test_resume_goes_on_with_the_same_deployment(desk: Desk) -> None:
 
 
 def test_the_same_request_twice_is_one_deployment(desk: Desk) -> None:
-    """A retry with its request id finds what it began; another request under it is refused (Law 2)."""
+    """A retry with its request id finds what it started; another request under it is refused (Law 2)."""
     first = deploy(desk, "--request-id", "release-7", "--timeout", 60)
     assert deploy(desk, "--request-id", "release-7").json["deployment_id"] == first.json["deployment_id"]
     other = deploy(desk, "--request-id", "release-7", "--label", "v2")
@@ -318,7 +318,7 @@ def test_the_reason_of_a_resume_is_kept_and_shown(desk: Desk) -> None:
 
 
 def test_after_a_stop_its_reason_is_shown_and_not_that_of_the_attempt(desk: Desk) -> None:
-    """Why it was begun says nothing of why it does not run."""
+    """Why it was started does not explain why it does not run."""
     assert deploy(desk, "--timeout", 300, "--reason", "the first version").status == 0
     assert shell("stop", "flights", "--timeout", 300, "--reason", "the disk is full").status == 0
     said = shell("status", "flights")

@@ -38,7 +38,7 @@ def kept(desk: Desk) -> Desk:
 
 
 def test_state_is_one_object_with_just_these_fields(kept: Desk) -> None:
-    """As docs/how-to/state.md has them; nothing on stderr beside it."""
+    """As docs/how-to/state.md has them; nothing is on stderr."""
     answer = shell("snapshot", "inspect", STREAM, "--key", '{"k": "a"}', "--json")
     assert (answer.status, answer.err) == (0, "")
     assert set(answer.json) == OF_STATE

@@ -17,7 +17,7 @@ def deaf(desk: Desk) -> None:
 
 
 def commands(desk: Desk) -> list[Path]:
-    """The orders that lie there."""
+    """The orders in the home."""
     return list((desk.home / "flights" / "deployments" / "d-0001" / "commands").glob("*.json"))
 
 

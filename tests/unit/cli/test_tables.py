@@ -1,4 +1,4 @@
-"""Output for people."""
+"""Human-readable output."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_batch_zero_and_no_batch_are_told_apart() -> None:
 
 
 def test_batches_that_look_skipped_are_shown_where_there_are_any() -> None:
-    """An alarm stands out: a column that is nought for everybody is left out."""
+    """An alarm catches the eye: a column that is nought for everybody is left out."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "running"}
     quiet = {"a": {"batch_id": 1, "skipped_batches": 0}}
     assert "skipped" not in printed(200, render.standing, {**row, "queries": quiet})
@@ -107,7 +107,7 @@ def test_a_start_is_told_as_a_sentence() -> None:
 
 
 def test_a_job_that_ended_without_a_query_is_told() -> None:
-    """A script that started no query has finished; a person is told that nothing streamed."""
+    """A script that started no query has finished; a person reads that nothing streamed."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "state": "finished", "queries": {}}
     for show in (render.standing, render.status):
         assert "without starting a query" in printed(200, show, row)
@@ -137,7 +137,7 @@ def test_facts_of_an_error_are_not_shown_as_python_has_them() -> None:
 
 
 def test_where_a_drain_stands_is_told_per_query() -> None:
-    """While a deployment drains each query shows how far it has come; otherwise drains are not mentioned (1a.5)."""
+    """While a deployment drains each query shows how far it is; otherwise drains are not mentioned (1a.5)."""
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "draining"}
     queries = {"a": {"batch_id": 5, "drain_phase": "flushing"}, "b": {"batch_id": 2, "drain_phase": None}}
     lines = printed(100, render.status, {**row, "queries": queries}).splitlines()[-3:]
@@ -146,7 +146,7 @@ def test_where_a_drain_stands_is_told_per_query() -> None:
 
 
 def test_the_end_of_a_drain_fits_on_a_screen() -> None:
-    """What a table of eight columns would say is said one fact a line, and nothing that no query has."""
+    """The facts of a table of eight columns are printed one a line, and nothing that no query has."""
     times = dict.fromkeys(("watermark_at", "open_windows_from_at", "open_windows_until_at"), "2026-03-01T10:00:00Z")
     query = {"batch_id": 9, "rows_written_early": 3, "state_rows_left": 0, **times}
     row = {"stream_id": "s", "deployment_id": "d-0001", "state": "drained", "outcome": "drained"}

@@ -123,7 +123,7 @@ def test_wrong_words_are_one_sentence(running: Desk, words: tuple[str, ...]) -> 
 
 
 def test_a_first_deployment_has_nothing_to_go_back_to(running: Desk) -> None:
-    """Told in one sentence, exit status 2."""
+    """Reported in one sentence, exit status 2."""
     answer = shell("rollback", "flights", "--json")
     assert (answer.status, answer.error["type"]) == (2, "InvalidRequestError")
     assert "no version to go back to" in answer.error["message"]

@@ -42,7 +42,7 @@ def test_every_end_has_its_words(phase: Phase) -> None:
 
 
 def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
-    """With the way back, what it cost, the audit and the reason."""
+    """With the rollback, what it cost, the audit and the reason."""
     report = {"queries": {"raw": {"differences": [{"code": "c-1", "verdict": "needs-drain", "reason": "a window"}]}}}
     text = printed(
         partial(upgrade.ended, verbose=True),
@@ -64,7 +64,7 @@ def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
 
 
 def test_a_version_that_is_kept_though_it_is_slower_is_said_so() -> None:
-    """Beside that it is upgraded."""
+    """In addition to the fact that it is upgraded."""
     text = printed(upgrade.ended, view("upgraded", new_deployment_id="d-0004", warnings=("it reads [half]",)))
     assert "upgraded" in text
     assert "  warning: it reads [half]\n" in text
@@ -87,7 +87,7 @@ def test_a_rollback_goes_from_what_is_current_to_what_was_before() -> None:
 
 
 def test_a_rollback_that_failed_is_no_occasion_for_praise() -> None:
-    """The chain is whole because nothing was touched; that it is broken is said always."""
+    """The chain is complete because nothing was touched; that it is broken is always reported."""
     assert "lineage" not in printed(upgrade.ended, view("failed", "rollback", audit_ok=True))
     assert "lineage: broken" in printed(upgrade.ended, view("failed", "rollback", audit_ok=False))
 

@@ -69,7 +69,7 @@ def test_a_manifest_that_cannot_be_read_is_told(shelf: Shelf) -> None:
 
 
 def test_a_deep_look_counts_what_spark_loads(shelf: Shelf) -> None:
-    """Beside the bytes; one object, as docs/how-to/keep.md has it."""
+    """In addition to the bytes; one object, as docs/how-to/keep.md has it."""
     answer = shell("snapshot", "verify", STREAM, SNAPSHOT, "--deep", "--json")
     counted = {"operators": [{"operator_id": 0, "name": "stateStoreSave", "rows": 3}]}
     assert (answer.status, answer.json) == (0, {**WHOLE, "loaded": {QUERY: counted}})

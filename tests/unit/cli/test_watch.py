@@ -79,7 +79,7 @@ def test_a_pass_prunes_what_has_a_recorded_retention(desk: Desk) -> None:
 
 
 def test_a_process_prunes_what_has_a_recorded_retention(desk: Desk) -> None:
-    """Beside its other work, and it ends with it."""
+    """Alongside its other work, and it ends with it."""
     running = desk.stream().deploy().runs()
     taken = [running.snapshot("live", number) for number in range(1, 4)]
     assert shell("snapshot", "retention", "flights", "--keep", 1).status == 0

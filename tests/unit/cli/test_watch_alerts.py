@@ -24,7 +24,7 @@ def deploy(desk: Desk, job: str, *words: object) -> None:
 def test_a_driver_that_is_killed_is_told_to_a_webhook_and_seen_by_a_scrape(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing has to be asked; when it runs again, that is told, too. The URL's secrets are in no line."""
+    """Nothing has to be asked; when it runs again, that is reported, too. The URL's secrets are in no line."""
     deploy(desk, "runs")
     out = desk.base / "watch.out"
     with receiving() as receiver:
@@ -73,7 +73,7 @@ def test_a_webhook_that_hangs_delays_no_restart(desk: Desk) -> None:
 
 
 def test_a_single_pass_tells_each_alert_once(desk: Desk) -> None:
-    """For cron: what the pass before has told is in the home, and what its webhook did not take is sent by the next."""
+    """For cron: what the last pass reported is in the home, and what its webhook did not take is sent by the next."""
     deploy(desk, "fails")
     wait_until(lambda: shell("status", "flights", "--json").json["state"] == "failed", "its end", 60)
     first = shell("watch", "--once", "--webhook", f"http://127.0.0.1:{free_port()}", "--json")
@@ -106,7 +106,7 @@ def test_what_cannot_be_told_or_served_is_refused_before_anything_is_watched(des
 
 
 def test_the_rules_are_a_table_of_names_and_values(desk: Desk) -> None:
-    """And a threshold that is no number is said to be none."""
+    """And a threshold that is no number is reported as such."""
     desk.stream().deploy().runs()
     assert [line.split() for line in shell("alerts", "flights").out.splitlines()[:3]] == [
         ["name", "value"],

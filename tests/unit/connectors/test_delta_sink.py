@@ -112,7 +112,7 @@ def test_a_table_of_unknown_place_cannot_tell() -> None:
 
 
 def test_a_table_by_its_name_is_asked_like_one_by_its_path() -> None:
-    """By the place that its catalog says."""
+    """By the place that its catalog names."""
     by_name = Sink("delta", "/data/table", "db.t", is_there=True)
     reach = _Reach(_DeltaLog({QUERY_ID: 4}))
     assert list(DeltaSink().held_batches(by_name, QUERY_ID, 3, reach).batch_ids) == [3, 4]
@@ -199,7 +199,7 @@ def test_law_14_the_table_is_restored_to_the_version_of_the_batch() -> None:
 
 
 def test_law_14_going_back_again_leads_over_the_restore_before() -> None:
-    """The batches of another query id, and of the id before it; the version is the nearest one with the same rows."""
+    """Batches of a different query id, and of the id before it; the version is the nearest one with the same rows."""
     table = _written(5)
     _undo(table, _wish(2))
     for batch_id in (3, 4):
@@ -222,7 +222,7 @@ def test_law_14_going_back_again_leads_over_the_restore_before() -> None:
     ],
 )
 def test_law_14_what_another_writer_changed_since_is_not_taken_back(actions: tuple[dict[str, Any], ...]) -> None:
-    """Wherever it lies above the batch; named by its version and operation."""
+    """Wherever it is above the batch; named by its version and operation."""
     table = _written(3)
     version = table.commit(*actions)
     table.batch(4)
@@ -265,7 +265,7 @@ def test_a_write_between_the_look_and_the_act_is_told() -> None:
 
 
 def test_restoring_what_is_gone_is_refused() -> None:
-    """Spark can be told to pass over missing files: then RESTORE would say nothing of them."""
+    """Spark can be configured to pass over missing files: then RESTORE would not report them."""
     table = _written(3)
     table.settings["spark.sql.files.ignoreMissingFiles"] = "true"
     with pytest.raises(InvalidRequestError, match="ignoreMissingFiles"):

@@ -55,7 +55,7 @@ GONE = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {
     ],
 )
 def test_a_file_that_is_no_input_is_not_called_input(path: str, file: str, is_input: bool) -> None:
-    """A static side of a join has other ways back; no way that leaves rows out is ever advised."""
+    """A static side of a join has other remedies; no way that leaves rows out is ever advised."""
     connector, failure = FileSource(), GONE.format(file)
     said = connector.explain_for(Source("json", {"path": path}), failure)
     assert (said is not None) is is_input
@@ -75,7 +75,7 @@ def test_a_folder_that_was_moved_is_named_with_the_way_on() -> None:
 
 
 def test_a_password_in_a_path_is_no_part_of_what_it_is() -> None:
-    """Identities stand in events and snapshots; a container before an account is none."""
+    """Identities are in events and snapshots; a container before an account is none."""
     one, other = (Source("json", {"path": f"ftp://ops:{word}@host/in"}) for word in ("first1", "second2"))
     assert FileSource().identify(one) == FileSource().identify(other) == "file ftp://***@host/in"
     azure = Source("json", {"path": "abfss://data@account.dfs.core.windows.net/in"})

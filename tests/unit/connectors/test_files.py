@@ -1,4 +1,4 @@
-"""The sink of files: what its log holds, and what a folder under ids that go on needs."""
+"""The sink of files: what its log holds, and what a folder under ids that continue needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_it_keeps_what_an_connector_promises() -> None:
 
 
 def test_merged_entries_count_and_strays_do_not() -> None:
-    """A merged entry stands for all before it; checksums, temporary files and data are no entries."""
+    """A merged entry represents all before it; checksums, temporary files and data are no entries."""
     reach = DictReach(dict.fromkeys((f"{LOG}/9.compact", f"{LOG}/.10.crc", f"{LOG}/.11.x.tmp", "/data/out/12"), "v1"))
     assert list(FileSink().held_batches(OUT, None, 8, reach).batch_ids) == [8, 9]
     assert FileSink().held_batches(OUT, None, 10, reach).lacks(10)
@@ -87,7 +87,7 @@ def test_nothing_is_prepared_where_nothing_is_missing() -> None:
 
 
 def test_a_table_that_is_yet_to_be_made_is_refused_under_ids_that_go_on() -> None:
-    """Where it will lie is not known, and without its log the query would die later."""
+    """Where it will be is not known, and without its log the query would die later."""
     with pytest.raises(InvalidRequestError, match="does not exist yet") as caught:
         FileSink().prepare(Sink("json", None, "db.t"), 10, DictReach())
     assert "CREATE TABLE" in caught.value.next_step
@@ -125,7 +125,7 @@ def test_a_path_with_a_slash_at_its_end_is_the_same_place() -> None:
 
 
 def test_a_table_of_files_of_unknown_place_cannot_tell() -> None:
-    """It is there, and may hold anything; under ids that go on its log cannot be made ready."""
+    """It is there, and may hold anything; under ids that continue its log cannot be made ready."""
     table = Sink("parquet", None, "db.t", is_there=True)
     assert "does not say where it lies" in FileSink().held_batches(table, None, 0, DictReach()).unknown_reason
     with pytest.raises(InvalidRequestError, match="does not say where"):
@@ -166,7 +166,7 @@ def test_it_keeps_what_an_undoing_connector_promises() -> None:
 
 @pytest.mark.parametrize("to_batch_id", range(-1, 8))
 def test_law_14_the_log_is_as_it_was_at_the_batch(to_batch_id: int) -> None:
-    """Whatever was merged since; the data files of later batches lie where no reader looks, and are named."""
+    """Whatever was merged since; the data files of later batches are where no reader looks, and are named."""
     reach = _written(7)
     found = _undo(reach, _wish(to_batch_id, 7))
     before = _written(to_batch_id).files if to_batch_id >= 0 else {"/data/out/theirs.json": ""}
@@ -183,7 +183,7 @@ def test_law_14_the_log_is_as_it_was_at_the_batch(to_batch_id: int) -> None:
 
 
 class _Mortal(DictReach):
-    """Dies before so many writes are done."""
+    """Dies before the given number of writes is done."""
 
     lives = 10_000
 
@@ -206,7 +206,7 @@ class _Mortal(DictReach):
 
 
 def test_law_2_an_undo_that_is_cut_off_at_any_write_is_carried_on() -> None:
-    """The same in the end, and the same is told; in between readers see a log as it was at some batch."""
+    """The same in the end, and the same is reported; in between readers see a log as it was at some batch."""
     whole, request = _written(7), _wish(3, 7)
     told = _undo(whole, request)
     cuts = 0
@@ -258,7 +258,7 @@ def test_law_14_a_log_whose_entries_of_the_time_are_gone_is_refused() -> None:
 
 
 def test_files_of_partitions_and_files_elsewhere() -> None:
-    """Places are spelled as URIs in the log; what lies elsewhere stays, and is named all the same."""
+    """Places are spelled as URIs in the log; what is elsewhere stays, and is named all the same."""
     path = "file:///data/out/k=a%2520b/part-1.json"
     elsewhere, namesake = "file:///data/old/part-2.json", "/data/out/part-2.json"
     lines = [json.dumps({"path": each}) for each in (path, elsewhere)]

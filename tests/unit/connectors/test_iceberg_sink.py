@@ -145,7 +145,7 @@ def test_a_table_without_a_snapshot_holds_nothing() -> None:
 
 def test_a_commit_whose_reply_was_lost_is_seen() -> None:
     """A catalog keeps the table as it was last known to it, also where a commit landed and its answer did not: taken
-    for not held, a flush would be taken back, and its id skipped later with other rows. (Law 14)"""
+    for not held, a flush would be undone, and its id skipped later with other rows. (Law 14)"""
     table = _Table(_batch(3), _batch(4))
     table.unseen = 1
     held = IcebergSink().held_batches(TABLE, sink_reach.QUERY_ID, 4, _Reach(table))
@@ -172,7 +172,7 @@ def test_a_branch_is_asked_for_what_it_holds(sink: Sink, conf: dict[str, str], p
 
 
 def test_a_branch_is_not_asked_where_nothing_is_written_to_it() -> None:
-    """The session's branch counts for tables that say so alone; a branch that is not there yet holds nothing."""
+    """The session's branch counts only for tables that ask for it; a branch that is not there yet holds nothing."""
     batches = [_batch(number) for number in range(6)]
     table = _Table(*batches, branches={"audit": 5}, conf={"spark.wap.branch": "audit"})
     table.main = 3
@@ -182,7 +182,7 @@ def test_a_branch_is_not_asked_where_nothing_is_written_to_it() -> None:
 
 
 def test_what_is_staged_cannot_be_told() -> None:
-    """Written under an id to be published later it lies in no history."""
+    """Written under an id to be published later it is in no history."""
     table = _Table(_batch(1), conf={"spark.wap.id": "w1"}, properties={"write.wap.enabled": "true"})
     held = IcebergSink().held_batches(TABLE, sink_reach.QUERY_ID, 0, _Reach(table))
     assert "spark.wap.id" in held.unknown_reason
@@ -277,7 +277,7 @@ def test_law_14_what_cannot_be_rolled_back_exactly_is_refused() -> None:
 
 
 def test_a_write_between_the_look_and_the_rollback_is_told() -> None:
-    """What he added is taken back with the rest."""
+    """What he added is undone with the rest."""
     table = _RolledBack(_batch(0), _batch(1))
     table.before_rollback = lambda: table.write({"operation": "append"})
     with pytest.raises(ConflictError, match="wrote to the sink while it was undone") as caught:

@@ -69,12 +69,12 @@ def test_servers_may_change_and_topics_may_be_told_in_any_order() -> None:
     ],
 )
 def test_a_source_of_more_topics_reads_on(options: dict[str, str], offset: str, goes_on: bool) -> None:
-    """An offset can be gone on with by whatever reads all of its topics."""
+    """Whatever reads all topics of an offset can continue from it."""
     assert KafkaSource().continues(Source("kafka", options), offset) is goes_on
 
 
 def test_rows_that_retention_took_are_counted_per_partition(kafka: FakeKafka) -> None:
-    """What is gone is said with its number; what is still there is where reading would go on."""
+    """What is gone is reported with its number; what is still there is where reading would continue."""
     kafka.topics["flights"].parts = [(40, 100), (0, 50)]
     found = KafkaSource().open(FLIGHTS, kafka).preflight('{"flights":{"0":12,"1":50}}', MARKS)
     assert found.lost == (LostInput("flights[0]", "removed", 28),)
@@ -106,7 +106,7 @@ def test_a_topic_or_partition_that_is_not_there_is_told(kafka: FakeKafka) -> Non
 
 
 def test_another_topic_and_another_cluster_are_told(kafka: FakeKafka) -> None:
-    """An offset of what is not read any more, or of a cluster of another id, means nothing here."""
+    """An offset of what is not read any more, or of a cluster of a different id, means nothing here."""
     kafka.topics["orders"] = FakeTopic("T9", [(0, 10)])
     offset = '{"flights":{"0":12},"orders":{"0":4}}'
     found = KafkaSource().open(FLIGHTS, kafka).preflight(offset, MARKS)
@@ -153,7 +153,7 @@ def test_offsets_are_written_as_spark_writes_them() -> None:
 
 
 def test_fail_on_data_loss_false_is_called_what_it_is() -> None:
-    """Silence about lost input is said; the default needs no word."""
+    """Silence about lost input is reported; the default needs no word."""
     connector = KafkaSource()
     assert connector.remarks(FLIGHTS) == ()
     assert not connector.passes_over_lost(FLIGHTS)
@@ -193,7 +193,7 @@ def test_each_way_to_lose_input_has_its_sentence(words: str, said: str) -> None:
 
 
 def test_a_cluster_that_names_no_ids_tells_nothing_by_them(kafka: FakeKafka) -> None:
-    """Brokers older than 2.8 give every topic the same empty id: once they are upgraded, no topic was made anew."""
+    """Brokers older than 2.8 give every topic the same empty id: once they are upgraded, no topic was recreated."""
     kafka.topics["flights"].id = NO_TOPIC_ID
     kafka.cluster_id = ""
     offset = '{"flights":{"0":12,"1":50}}'
@@ -254,7 +254,7 @@ def test_rows_between_two_offsets_are_a_difference_in_each_partition() -> None:
 
 
 def test_a_share_of_a_batch_is_the_same_share_of_each_partition() -> None:
-    """Rounded up, never beyond its end, and never before its beginning; a new partition begins at its first row."""
+    """Rounded up, never beyond its end, and never before its beginning; a new partition starts at its first row."""
     connector = KafkaSource()
     before, after = '{"t":{"0":10,"1":7}}', '{"t":{"0":20,"1":7,"2":3}}'
     assert connector.part_way(before, after, 0.25) == '{"t":{"0":13,"1":7,"2":1}}'

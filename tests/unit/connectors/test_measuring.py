@@ -1,4 +1,4 @@
-"""How much input lies between two positions."""
+"""The amount of input between two positions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_lies_between_two_offsets_is_counted_without_asking(checkpoint: Che
     assert between(FileSource(), book, '{"logOffset":0}', '{"logOffset":9}') is None  # no such look was ever made
     assert between(KafkaSource(), book, '{"t":{"0":3,"1":9}}', '{"t":{"0":5,"1":8}}') == Lag(2)
     assert between(KafkaSource(), book, "nonsense", '{"t":{"0":5}}') is None
-    assert between(KafkaSource(), book, "-", '{"t":{"0":5}}') is None  # its options say where it began
+    assert between(KafkaSource(), book, "-", '{"t":{"0":5}}') is None  # its options decide where it started
     assert between(KafkaSource(), book, "-", "-") == Lag(0)
     assert between(None, book, "1", "2") is None
 

@@ -1,4 +1,4 @@
-"""The connector of partitioned sources: what a start is told of lost input, and what it goes on from."""
+"""The connector of partitioned sources: what a start learns about lost input, and where it continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Source(ListedSource):
 
 
 def test_its_remarks_do_not_let_a_resume_pass_over_lost_input() -> None:
-    """No option of a partitioned source says so, and it always has a remark."""
+    """No option of a partitioned source accepts it, and it always has a remark."""
     connector = PartitionedConnector()
     remember(GrowingFiles)
     assert connector.remarks(SourceFacts("growing_files", {"path": "/logs/*.log"}))

@@ -1,4 +1,4 @@
-"""Sinks that know no batches say so."""
+"""Sinks that know no batches report that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.sink_reach import DictReach
 
 @pytest.mark.parametrize("kind", [KafkaSink, ForeachBatchSink, MemorySink, ConsoleSink])
 def test_a_sink_that_cannot_tell_proves_nothing(kind: type[SinkConnector]) -> None:
-    """Neither that a batch is there nor that it is not; and says why."""
+    """Neither that a batch is there nor that it is not; and it reports why."""
     connector = kind()
     sink = Sink(connector.name.lower())
     held = connector.held_batches(sink, "a query", 0, DictReach())

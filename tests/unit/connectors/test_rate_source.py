@@ -9,7 +9,7 @@ from airflow_streamstate.connectors.source import Lag, Source
 
 
 def test_another_rate_is_another_source() -> None:
-    """An offset of a rate source stands for other values under another rate; unknown formats are not its own."""
+    """An offset of a rate source represents other values under another rate; unknown formats are not its own."""
     connector = RateSource()
     ten = connector.identify(Source("rate", {"rowspersecond": "10"}))
     assert ten == "rate rowspersecond=10"

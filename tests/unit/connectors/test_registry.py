@@ -50,7 +50,7 @@ def point(value: str, name: str = "x") -> importlib.metadata.EntryPoint:
 
 
 def test_ours_are_installed() -> None:
-    """What pyproject.toml declares can be loaded and is what it says; nothing of ours has a problem."""
+    """What pyproject.toml declares can be loaded and is what it claims; nothing of ours has a problem."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         declared = tomllib.load(file)["project"]["entry-points"]
     for group in (SOURCES, SINKS):
@@ -122,7 +122,7 @@ def test_others_are_asked_before_ours_and_each_once() -> None:
 
 
 def test_a_driver_finds_ours_and_the_users(tmp_path: Path) -> None:
-    """A python that has only the runtime zip and a zip of the user's finds both, and says what is broken."""
+    """A python that has only the runtime zip and a zip of the user's finds both, and reports what is broken."""
     build_driver_zip(tmp_path / "runtime.zip")
     with zipfile.ZipFile(tmp_path / "theirs.zip", "w") as archive:
         archive.writestr("their_connectors.py", THEIRS)

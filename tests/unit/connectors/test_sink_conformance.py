@@ -18,7 +18,7 @@ WRITTEN = {f"/data/out/_spark_metadata/{number}": "v1" for number in range(3)}
 
 
 class _Forgetful(FileSink):
-    """Does not say what it holds."""
+    """Does not report what it holds."""
 
     def held_batches(self, sink: Sink, query_id: str | None, from_batch_id: int, reach: SinkReach) -> HeldBatches:
         return HeldBatches()
@@ -32,14 +32,14 @@ class _Greedy(FileSink):
 
 
 class _Eager(FileSink):
-    """Writes more at each look."""
+    """Writes more at each poll."""
 
     def prepare(self, sink: Sink, next_batch_id: int, reach: SinkReach) -> tuple[str, ...]:
         return ("prepared, again",)
 
 
 class _Boastful(NoopSink):
-    """Says that it skips what it knows, and shows nothing."""
+    """Reports that it skips what it knows, and shows nothing."""
 
     skips = "batch_id"
 
@@ -54,7 +54,7 @@ class _Boastful(NoopSink):
     ],
 )
 def test_a_broken_promise_is_named(connector: FileSink, said: str) -> None:
-    """Each by a sentence of its own."""
+    """Each by its own sentence."""
     with pytest.raises(AssertionError, match=said):
         check_sink(connector, SinkPlace(OUT, DictReach()), SinkPlace(OUT, DictReach(dict(WRITTEN)), QUERY_ID, 2))
 
@@ -79,7 +79,7 @@ def _less(found: FoundUndo) -> FoundUndo:
 
 @pytest.mark.parametrize(("connector", "said"), [(_Half(), "holds"), (_Silent(), "names nothing")])
 def test_a_broken_promise_of_an_undo_is_named(connector: FileSink, said: str) -> None:
-    """Each by a sentence of its own."""
+    """Each by its own sentence."""
     line = '{{"path": "file:///data/out/{}"}}'
     files = {name: f"v1\n{line.format(name[-1])}" for name in WRITTEN}
     with pytest.raises(AssertionError, match=said):
@@ -87,13 +87,13 @@ def test_a_broken_promise_of_an_undo_is_named(connector: FileSink, said: str) ->
 
 
 def test_a_sink_that_skips_has_to_be_shown() -> None:
-    """What is said of skipping is said of a sink that was written to."""
+    """A report about skipping is about a sink that was written to."""
     with pytest.raises(AssertionError, match="shows none"):
         check_sink(_Boastful(), SinkPlace(Sink("noop"), DictReach()))
 
 
 class _Warm(NoopSink):
-    """Writes beside, and looks at its sink."""
+    """Writes alongside, and looks at its sink."""
 
     def warm(self, sink: Sink, row: Any, scratch_uri: str, reach: SinkReach) -> None:
         reach.names_in(str(sink.path))
@@ -108,7 +108,7 @@ class _Trying(_Warm):
 
 
 def test_an_connector_that_warms_leaves_no_trace_in_its_sink() -> None:
-    """The old version still writes to it; what is tried is tried in a folder beside."""
+    """The old version still writes to it; what is tried is tried in a folder alongside."""
     reach = DictReach(dict(WRITTEN))
 
     def seen() -> list[str]:

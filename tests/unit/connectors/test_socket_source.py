@@ -1,4 +1,4 @@
-"""A socket sends each row once: no start goes on from an offset of it."""
+"""A socket sends each row once: no start continues from an offset of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_it_keeps_to_what_every_connector_promises() -> None:
 
 @pytest.mark.parametrize("offset", ["-1", "0", "41"])
 def test_no_offset_of_it_can_be_gone_on_from(offset: str) -> None:
-    """It begins without one; also behind -1, from which Spark would never connect."""
+    """It starts without one; also behind -1, from which Spark would never connect."""
     opened = SocketSource().open(HERE, None)  # type: ignore[arg-type]
     assert opened.preflight(offset, {}) == Preflight((LostInput("socket 127.0.0.1:9999", "sent_once"),), "-")
     assert isinstance(opened.lag(offset), Untold)

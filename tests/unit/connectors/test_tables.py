@@ -30,7 +30,7 @@ def test_a_table_is_its_name_or_its_place() -> None:
     ],
 )
 def test_what_cannot_be_ordered_is_apart(first: str, second: str, order: str) -> None:
-    """Delta's versions grow; the ids of Iceberg's snapshots say nothing."""
+    """Delta's versions grow; the ids of Iceberg's snapshots show nothing."""
     assert TableSource().compare(first, second) == order
 
 
@@ -43,7 +43,7 @@ def test_versions_that_are_passed_over_are_mentioned() -> None:
 
 
 def test_a_password_in_a_path_is_no_part_of_what_it_is() -> None:
-    """Identities stand in events and snapshots."""
+    """Identities are in events and snapshots."""
     source = Source("delta", {"path": "s3a://AKIAKEY:secretkey@bucket/t/"})
     assert TableSource().identify(source) == "table delta s3a://***@bucket/t"
 
@@ -69,7 +69,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 
 def test_what_is_left_of_delta_is_told_in_versions() -> None:
-    """One that is read in part counts; Iceberg's offsets do not say of which version they are."""
+    """One that is read in part counts; Iceberg's offsets do not show which version they are of."""
     door = History((9, NOON))
     opened = TableSource().open(Source("delta", {"path": "/d"}), door)  # type: ignore[arg-type]
     assert opened.lag('{"reservoirVersion":10,"index":-1}') == Lag(0, "versions")
@@ -93,7 +93,7 @@ def test_a_time_is_mapped_to_the_first_version_since(hour: int, version: int) ->
 
 
 def test_a_time_is_not_mapped_where_the_form_of_an_offset_is_not_known() -> None:
-    """In the middle of a version, and for what is not Delta: said, and not guessed."""
+    """In the middle of a version, and for what is not Delta: reported, and not guessed."""
     opened = TableSource().open(Source("delta", {"path": "/d"}), History((9, NOON)))  # type: ignore[arg-type]
     for last in ('{"reservoirVersion":9,"index":4}', '{"snapshot_id":7,"position":1}', "-"):
         assert isinstance(opened.offset_at(NOON, last), Untold)

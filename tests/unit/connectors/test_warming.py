@@ -1,4 +1,4 @@
-"""What is written beside a sink, with Spark's writer played: the real ones are asked in ``tests/sinks``."""
+"""What is written alongside a sink, with Spark's writer played: the real ones are asked in ``tests/sinks``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = {
 
 @dataclass
 class _Frame:
-    """A frame and its writer, which tells what was written where; and a session that makes one."""
+    """A frame and its writer, which reports what was written where; and a session that makes one."""
 
     told: list[tuple[str, str, dict[str, str], str | None]] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)

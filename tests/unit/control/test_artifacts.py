@@ -25,7 +25,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_what_lies_at_the_old_path_later_changes_nothing(script: Path, tmp_path: Path) -> None:
-    """A deployment runs the bytes that were pinned, whatever CI puts there meanwhile (Law 15)."""
+    """A deployment runs the bytes that were pinned, whatever CI puts there in the meantime (Law 15)."""
     home = MemoryStore()
     artifact = pin(home, "orders", script.name, script.read_bytes())
     script.write_bytes(b"print('two')\n")
@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_be_made_is_told(script: Path) -> None:
 
 
 def test_two_launches_that_place_the_same_file_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """Two controllers launch the same attempt at once: each finds the pinned bytes, whole, and neither is told of a
+    """Two controllers launch the same attempt at once: each finds the pinned bytes, whole, and neither fails over a
     file that the other moved away (Laws 2 and 15)."""
     home, script, folder = MemoryStore(), tmp_path / "job.py", tmp_path / "launch"
     script.write_bytes(b"x = 1\n" * 300_000)

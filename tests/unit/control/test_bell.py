@@ -44,7 +44,7 @@ def test_a_pause_ends_when_the_bell_rings(clock: ActingClock, tmp_path: Path) ->
 
 
 def test_a_ring_between_two_pauses_is_heard_at_once(clock: ActingClock, tmp_path: Path) -> None:
-    """It may have come between a look and the pause after it."""
+    """It may have arrived between a poll and the pause after it."""
     heard = bell(tmp_path)
     ring(tmp_path, 1_000)
     assert paused_seconds(clock, heard) == 0

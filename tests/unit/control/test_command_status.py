@@ -92,7 +92,7 @@ def test_every_end_answers_its_command(event: Event) -> None:
 
 
 def test_what_is_no_end_answers_nothing() -> None:
-    """A command that was begun, a flush that begins, an unreadable object, an unreadable event."""
+    """A started command, a starting flush, an unreadable object, an unreadable event."""
     draining = said(Draining, command_id="c-1", snapshot_id=None, flush_batch_ids={})
     nameless = said(Rejected, command_id="", command_number=1, key="k", reason="no")
     assert ended_by(accepted(DRAIN), draining, nameless, None) == set()
@@ -108,7 +108,7 @@ def test_an_end_that_answers_others_too_answers_them() -> None:
 
 
 def test_a_command_keeps_the_content_that_an_event_has_of_it() -> None:
-    """As it lies there; else as the first event has it that keeps it; its kind also where it cannot be read (Law 7)."""
+    """As its object has it; else as the first event that keeps it; its kind also where it cannot be read (Law 7)."""
     ignored = said(Ignored, command_id="c-1", command_number=4, command=to_json(replace(DRAIN, reason="x")), reason="n")
     assert fold([slot(DRAIN)], [ignored])["c-1"].command == DRAIN
     assert fold((), [accepted(DRAIN), ignored])["c-1"].command == DRAIN
@@ -121,7 +121,7 @@ def test_a_command_keeps_the_content_that_an_event_has_of_it() -> None:
 
 
 def test_a_command_is_to_be_obeyed_in_time_or_once_it_was_begun() -> None:
-    """What is not begun by its deadline is not begun at all; what was begun is finished, until its end (1a.13)."""
+    """What is not started by its deadline never starts; what was started is finished, until its end (1a.13)."""
     late = AT + timedelta(seconds=6)
     assert fold([slot(DRAIN)], ())["c-1"].holds(AT)
     assert not fold([slot(DRAIN)], ())["c-1"].holds(late)
@@ -165,7 +165,7 @@ def test_an_ordered_drain_holds_until_its_deadline_or_its_end() -> None:
 
 
 def test_a_drain_that_was_begun_holds_after_its_deadline_and_without_its_object() -> None:
-    """What was begun is ended: the event keeps the content of a deleted command (1a.7)."""
+    """What was started is finished: the event keeps the content of a deleted command (1a.7)."""
     late = AT + timedelta(seconds=60)
     assert holding(slot(DRAIN), events=(accepted(DRAIN),), now=late) == (DRAIN, 3)
     assert holding(events=(accepted(DRAIN),), now=late) == (DRAIN, 7)
@@ -178,7 +178,7 @@ def test_the_drain_of_another_never_holds(changes: dict[str, str]) -> None:
 
 
 def test_what_is_no_drain_or_cannot_be_read_never_holds() -> None:
-    """Stops hold for one attempt, and damaged objects for none (Law 7)."""
+    """Stops hold for one attempt, and damaged objects for no attempt (Law 7)."""
     stop = StopRequest("c-2", "orders", "d-0001", AT, None, "tests", "", attempt=1)
     damaged = replace(accepted(DRAIN), command={"kind": "DrainNotification"})
     assert holding(slot(stop), slot(None), events=(accepted(stop), damaged, None)) is None
@@ -191,14 +191,14 @@ def cancelled(*slots: CommandSlot, events: tuple[Event | None, ...] = ()) -> lis
 
 
 def test_what_comes_before_a_drain_does_not_hide_it() -> None:
-    """Each command is read for itself, whatever lies at the numbers below, or under a key that has none."""
+    """Each command is read for itself, whatever is at the numbers below, or under a key that has none."""
     stop = StopRequest("c-2", "orders", "d-0001", AT, None, "tests", "", attempt=1)
     assert holding(slot(stop, 1), slot(None, 2), slot(DRAIN, 3)) == (DRAIN, 3)
     assert holding(slot(DRAIN, None)) == (DRAIN, 0)
 
 
 def test_a_request_takes_back_the_drains_that_were_ordered_before_it() -> None:
-    """Also one that was begun, and one whose object was deleted then; one that comes later holds. (Law 2)"""
+    """Also one that was started, and one whose object was deleted then; one that comes later holds. (Law 2)"""
     later = replace(DRAIN, command_id="c-10")
     assert holding(slot(DRAIN, 3), slot(CANCEL, 5)) is None
     assert holding(slot(DRAIN, None), slot(CANCEL, 5)) is None
@@ -214,7 +214,7 @@ def test_a_request_takes_back_the_drains_that_were_ordered_before_it() -> None:
 
 
 def test_a_flush_that_began_and_a_drain_that_had_its_end_are_not_taken_back() -> None:
-    """State that is being flushed cannot be gone on with, and an end stays the end (Laws 2 and 16)."""
+    """State that is being flushed cannot be continued from, and an end stays the end (Laws 2 and 16)."""
     draining = said(Draining, command_id="c-1", snapshot_id=None, flush_batch_ids={})
     slots = (slot(DRAIN, 3), slot(CANCEL, 5))
     assert cancelled(*slots, events=(accepted(DRAIN), draining)) == []
@@ -233,7 +233,7 @@ def test_a_request_that_is_late_or_anothers_takes_nothing_back(changes: dict[str
 
 
 def test_requests_are_found_above_a_number() -> None:
-    """An agent that has read up to a number is told of what came since; a key without a number is no request."""
+    """An agent that has read up to a number is notified of what came since; a key without a number is no request."""
     slots = [slot(CANCEL, 1), slot(None, 2), slot(DRAIN, 3), slot(replace(CANCEL, command_id="c-8"), 4)]
     slots.append(slot(replace(CANCEL, command_id="c-7"), None))
 
@@ -264,7 +264,7 @@ def test_the_skip_of_a_query_is_found_among_everything_else() -> None:
 
 
 def test_a_skip_that_was_begun_comes_first_and_needs_no_object() -> None:
-    """Its driver died in the middle of it; the event keeps its content, until its end is told (Laws 1 and 2)."""
+    """Its driver died in the middle of it; the event keeps its content, until its end is reported (Laws 1 and 2)."""
     skipped = said(Skipped, command_id="c-4", command_number=7, query_name="counts", batch_id=3, moves=())
     other = replace(SKIP, command_id="c-6")
     assert begun_skips(fold((), [None, accepted(DRAIN), accepted(SKIP)])) == [(SKIP, 7)]

@@ -1,4 +1,4 @@
-"""Whether a query ever had a checkpoint, by what its deployment said."""
+"""Whether a query ever had a checkpoint, by what its deployment reported."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_a_query_that_was_started_had_a_checkpoint() -> None:
 
 
 def test_a_query_that_was_only_carried_on_had_none_here() -> None:
-    """What a snapshot carried on says nothing of a checkpoint in this deployment. (Law 5)"""
+    """What a snapshot carried on proves nothing about a checkpoint in this deployment. (Law 5)"""
     assert not had_checkpoint([STOPPED], "q")
     assert not had_checkpoint([replace(STARTED, query_name="other", how="restored")], "q")
 
 
 def test_the_error_names_the_folder_and_the_ways_out() -> None:
-    """It says which folder is gone, and that a fresh start has to be named. (Law 5)"""
+    """It reports which folder is gone, and that a fresh start has to be named. (Law 5)"""
     error = missing_checkpoint("q", "s/deployments/d-0001/checkpoints/q")
     assert "checkpoints/q" in str(error)
     assert "--start fresh" in error.next_step

@@ -24,7 +24,7 @@ from support.fake_clock import FakeClock
 
 
 def test_a_reader_finds_each_stream_once() -> None:
-    """What was written before is news at the first look, and none at the second."""
+    """What was written before is news at the first poll, and none at the second."""
     store, clock = MemoryStore(), FakeClock()
     written(store, clock, "orders", "flights")
     reader = FeedReader(store, clock)
@@ -35,7 +35,7 @@ def test_a_reader_finds_each_stream_once() -> None:
 
 
 def test_clocks_may_be_minutes_apart() -> None:
-    """A writer that is ahead or behind writes into a folder beside the reader's."""
+    """A writer that is ahead or behind writes into a folder alongside the reader's."""
     store, reads = MemoryStore(), FakeClock()
     reader = FeedReader(store, reads)
     for name, minutes in (("behind", -5), ("ahead", 5), ("hours-away", 180)):
@@ -62,7 +62,7 @@ def test_old_entries_are_removed_and_young_ones_stay() -> None:
 
 
 def test_a_home_that_is_away_gets_no_entry(tmp_path: Path) -> None:
-    """An empty folder in the place of the home must stay empty, and the writer goes on."""
+    """An empty folder in the place of the home must stay empty, and the writer continues."""
     clock, home = FakeClock(), LocalStore(tmp_path)
     written(GuardedHome(HomePresence(home, clock)), clock, "orders")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Modules that drivers recorded: how many are read, and which files beside a script a controller reads."""
+"""Modules that drivers recorded: how many are read, and which files next to a script a controller reads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def recorded(store: MemoryStore, spec: DeploymentSpec, name: str = "plugin.py", 
 
 
 def stream(store: MemoryStore, folder: Path, keys: SigningKeys | None = None) -> tuple[StreamControl, DeploymentSpec]:
-    """A stream, and a version whose script lies in this folder."""
+    """A stream, and a version whose script is in this folder."""
     recorded = example(DeploymentSpec)
     assert isinstance(recorded, DeploymentSpec)
     spec = with_version(recorded, script_path=str(folder / "job.py"), modules=())

@@ -90,7 +90,7 @@ def test_the_number_of_a_cleaned_up_command_is_not_used_again(event: Event) -> N
 
 
 def test_a_command_that_was_not_taken_up_is_renewed_in_its_place() -> None:
-    """The same number, and one object; not where it was read, answered or renewed meanwhile."""
+    """The same number, and one object; not where it was read, answered or renewed in the meantime."""
     own = journal()
     own.write_command(drain("c-1"), NEWEST_PROTOCOL)
     (slot,) = own.commands()
@@ -122,7 +122,7 @@ def test_a_number_is_above_the_unreadable_ones_too() -> None:
 
 
 def test_two_writers_get_two_numbers() -> None:
-    """The second one's create fails, and it goes on to the next number (Law 4)."""
+    """The second one's create fails, and it moves to the next number (Law 4)."""
     store = MemoryStore()
     plan = FaultPlan(meanwhile={3: lambda: journal(store).write_command(drain("rival"), NEWEST_PROTOCOL)})
     assert journal(FaultyStore(store, plan)).write_command(drain("own"), NEWEST_PROTOCOL) == (2, key(2))
@@ -254,7 +254,7 @@ def test_an_event_never_takes_the_place_of_another() -> None:
 
 @pytest.mark.parametrize("fault", KILL_POINTS, ids=lambda fault: fault.name)
 def test_an_event_with_a_lost_reply_is_there_once(fault: Fault) -> None:
-    """No event is said twice because its reply was lost (Law 8)."""
+    """No event is reported twice because its reply was lost (Law 8)."""
     store = MemoryStore()
     own = journal(FaultyStore(store, FaultPlan(at_write={1: fault})))
     try:
@@ -357,7 +357,7 @@ def test_the_number_after_is_taken_at_one_write() -> None:
 
 
 def test_a_part_of_the_events_says_how_many_are_left() -> None:
-    """The next part goes on after it."""
+    """The next part continues after it."""
     own = journal()
     for number in range(5):
         own.append(noted(f"{number}", f"w-{number}"))

@@ -41,7 +41,7 @@ def test_a_write_that_failed_renews_nothing() -> None:
 
 
 class TwoClocks(FakeClock):
-    """One on the wall, and one that stands still while the machine sleeps."""
+    """One on the wall, and one that stops while the machine sleeps."""
 
     asleep_seconds = 0.0
 

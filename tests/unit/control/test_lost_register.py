@@ -32,7 +32,7 @@ def stream() -> ScriptedStream:
 
 
 def test_what_is_shown_is_the_register_that_was_there(stream: ScriptedStream) -> None:
-    """Of the newest deployment that began, at its last attempt; and no token is given out twice. (Law 4)"""
+    """Of the newest deployment that started, at its last attempt; and no token is given out twice. (Law 4)"""
     control = stream.control
     before = control.need_register().value
     control.home.delete(REGISTER)
@@ -47,7 +47,7 @@ def test_what_is_shown_is_the_register_that_was_there(stream: ScriptedStream) ->
 
 
 def test_what_never_was_and_what_is_being_adopted_has_lost_nothing(stream: ScriptedStream) -> None:
-    """Folders without a record were never begun; an adoption records its deployment before its register."""
+    """Folders without a record were never started; an adoption records its deployment before its register."""
     home = MemoryStore("home")
     home.put(layout.event_key("flights", "d-0001", 1), b"{}")
     control = StreamControl(home, "flights", stream.clock)
@@ -64,7 +64,7 @@ def test_what_never_was_and_what_is_being_adopted_has_lost_nothing(stream: Scrip
 def test_what_came_behind_an_adoption_that_was_given_up_is_no_part_of_it(
     status: AdoptionStatus, has_lost: bool
 ) -> None:
-    """The name was free: its one deployment is of a stream of its own. What is being adopted is adopted once more."""
+    """The name was free: its one deployment is a separate stream's. What is being adopted is adopted once more."""
     begun = ScriptedStream(MemoryStore("home"), "memory:checkpoints").deploy()
     control = begun.control
     adoption_register(control).create(replace(example(Adoption), stream_id="flights", status=status))

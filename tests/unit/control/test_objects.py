@@ -67,7 +67,7 @@ def test_a_record_is_created_once() -> None:
 
 
 def lost_before_it_landed(inner: MemoryStore, rival: StreamRegister | None) -> FaultyStore:
-    """A store whose first write does not land and is told as unknown; a rival may come right after it."""
+    """A store whose first write does not land and is reported as unknown; a rival may come right after it."""
 
     class Losing(FaultyStore):
         def create(self, key: str, body: bytes) -> str:
@@ -143,7 +143,7 @@ def test_a_write_that_landed_late_is_a_success(how: str) -> None:
 
 @HOW
 def test_a_rival_that_comes_before_the_second_try_wins(how: str) -> None:
-    """Its bytes are there, and the writer is told so (Law 8)."""
+    """Its bytes are there, and the writer learns that (Law 8)."""
     inner = MemoryStore()
     version = before(inner, how)
     store = lost_before_it_landed(inner, None)
@@ -153,7 +153,7 @@ def test_a_rival_that_comes_before_the_second_try_wins(how: str) -> None:
 
 
 def test_an_outcome_that_stays_unknown_is_said_after_bounded_tries() -> None:
-    """Neither a success nor a loss is invented; the error says what was last seen (Laws 6 and 8)."""
+    """Neither a success nor a loss is invented; the error reports what was last seen (Laws 6 and 8)."""
     home, plan = with_faults(
         MemoryStore(), at_write={1: Fault.REPLY_LOST}, at=dict.fromkeys(range(2, 100), Fault.UNAVAILABLE)
     )
@@ -170,7 +170,7 @@ def test_reading_back_is_tried_again() -> None:
 
 
 def test_a_refusal_is_no_unknown_outcome() -> None:
-    """What was not done is said as it is, and not tried again here."""
+    """What was not done is reported as it is, and not tried again here."""
     home, plan = with_faults(MemoryStore(), at_write={1: Fault.NO_SPACE})
     with pytest.raises(UnavailableError):
         home.create(KEY, register())
@@ -198,7 +198,7 @@ def test_a_register_that_is_gone_is_not_replaced() -> None:
         cells().replace(KEY, register(), "some version")
 
 
-# what lies there
+# what is there
 
 
 def edited(cells: Cells, by: str | None = "ada") -> Register[StreamRegister]:
@@ -212,7 +212,7 @@ def bumped(now: StreamRegister) -> StreamRegister:
 
 
 def test_an_update_begins_a_register_and_signs_each_write() -> None:
-    """Each write has an id of its own, with its writer and time where the register has them. (Law 8)"""
+    """Each write has its own id, with its writer and time where the register has them. (Law 8)"""
     home = cells()
     first = edited(home).update(bumped)
     second = edited(home, by=None).update(bumped)
@@ -312,7 +312,7 @@ def test_what_belongs_elsewhere_is_refused() -> None:
 
 
 def test_of_a_beacon_the_last_write_wins() -> None:
-    """Whatever lies there, damaged or not, is written over."""
+    """Whatever is there, damaged or not, is written over."""
     store = MemoryStore()
     store.put(KEY, b"damaged")
     for attempt in (1, 2):
@@ -323,7 +323,7 @@ def test_of_a_beacon_the_last_write_wins() -> None:
 
 
 def test_a_listed_object_is_read_once_for_each_version() -> None:
-    """Where the listing tells versions; one that was written again is read again."""
+    """Where the listing reports versions; one that was written again is read again."""
     store = MemoryStore()
     first, memory = register(1, "first"), Memory()
     Cells(store, FakeClock()).create(KEY, first)

@@ -136,7 +136,7 @@ def test_conflicts_are_believed_in_a_home_only() -> None:
 
 
 def test_access_that_is_taken_is_a_home_that_is_away() -> None:
-    """To a process that had it. To a first one it is a mistake that it is told; so is one object that is refused."""
+    """To a process that had it. To a first one it is reported as a mistake; so is one object that is refused."""
     clock, store = FakeClock(), VanishingStore(MemoryStore())
     presence = HomePresence(store, clock)
     presence.begin("tests")
@@ -194,7 +194,7 @@ def test_a_home_of_a_newer_version_is_not_asked_for_its_signature() -> None:
 
 
 def test_streams_without_a_record_of_their_home_are_refused() -> None:
-    """A register is enough, or the record of a deployment whose register is lost; what Spark makes anew is not. The
+    """A register is enough, or the record of a deployment whose register is lost; what Spark makes again is not. The
     error has a record that can be written by hand. (Laws 4 and 7)"""
     stream = SimulatedStream()
     store = stream.checkpoints
@@ -275,8 +275,8 @@ def test_no_home_is_begun_where_one_was(absence: Absence) -> None:
 
 
 def test_a_driver_knows_its_home_by_record_or_claim() -> None:
-    """Another record is another home, be it of another version, unless its own claim lies there (the record was removed
-    by hand, and another was written); without a record its claim decides. (Law 4)"""
+    """Another record is another home, be it of a different version, unless its own claim is there (the record was
+    removed by hand, and another was written); without a record its claim decides. (Law 4)"""
     stream = SimulatedStream()
     store, control = stream.checkpoints, stream.control
     control.presence.begin("tests")
@@ -301,7 +301,7 @@ def test_a_driver_knows_its_home_by_record_or_claim() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"kind": "Claim", "protocol": 999}'])
 def test_a_damaged_claim_is_not_another_drivers(body: bytes) -> None:
-    """It was there, and says nothing of another home; one that is gone does. (Law 7)"""
+    """It was there, and proves nothing about a different home; one that is gone does. (Law 7)"""
     stream = SimulatedStream()
     stream.deploy()
     claim, control = claim_of(stream), stream.control
@@ -318,7 +318,7 @@ def test_a_damaged_claim_is_not_another_drivers(body: bytes) -> None:
 
 
 def test_a_record_that_cannot_be_read_is_a_record() -> None:
-    """It was there, and tells no driver's home from another. (Law 7)"""
+    """It was there, and does not distinguish a driver's home from any other. (Law 7)"""
     stream = SimulatedStream()
     stream.deploy()
     stream.checkpoints.put(layout.home_key(), b"{")
@@ -347,7 +347,7 @@ def test_what_was_written_before_and_is_refused_now_may_be_written_again() -> No
 
 
 def test_a_store_that_does_not_answer_is_no_home_that_is_gone() -> None:
-    """It says nothing about the home."""
+    """It proves nothing about the home."""
     store = FaultyStore(MemoryStore(), FaultPlan(at={1: Fault.UNAVAILABLE}))
     with pytest.raises(UnavailableError) as told:
         HomePresence(store, FakeClock()).need()

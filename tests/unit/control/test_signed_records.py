@@ -97,7 +97,7 @@ def test_a_valid_record_is_worth_nothing_in_another_stream_or_deployment() -> No
 
 
 def test_a_forged_note_of_a_place_is_refused() -> None:
-    """By one, the place of another home's snapshots would pass for this home's, and be cleared by its rules."""
+    """Else the place of a different home's snapshots would pass for this home's, and be cleared by its rules."""
     home, uri = MemoryStore(), "memory://place-of-another"
     places = SnapshotPlaces(home)
     driver = control(home, keys=None)
@@ -163,7 +163,7 @@ def test_a_forged_lease_ends_no_upgrade() -> None:
 
 
 def test_the_record_of_the_home_is_signed() -> None:
-    """By its id clusters tell the drivers of homes apart. A forged one is no home id, and no empty home either."""
+    """By its id clusters distinguish the drivers of homes. A forged one is no home id, and no empty home either."""
     home = MemoryStore()
     HomePresence(home, FakeClock(), keys=KEYS).begin("me")
     assert HomePresence(home, FakeClock(), keys=KEYS).identity() == HomePresence(home, FakeClock()).identity()

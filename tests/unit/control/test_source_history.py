@@ -1,4 +1,4 @@
-"""Which start of a query says what its sources were."""
+"""Which start of a query shows what its sources were."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def started(mark: str, batch_id: int | None, planned_batch_id: int | None = None
 
 
 def ready(mark: str, batch_id: int | None, attempt: int = 1) -> SnapshotReady:
-    """A snapshot whose id says what its manifest does."""
+    """A snapshot whose id states what its manifest does."""
     positions = {"counts": QueryPosition(batch_id)}
     return dataclasses.replace(READY, attempt=attempt, snapshot_id=f"s-{mark}", queries=positions)
 
@@ -47,7 +47,7 @@ def mark_of(events: Sequence[Event], batch_id: int | None) -> str:
 
 
 def test_a_start_speaks_for_the_batches_that_were_planned_after_it() -> None:
-    """It asked its sources when older batches stood in the log already: those are as the start before it said."""
+    """It asked its sources when older batches stood in the log already: those are as the start before it reported."""
     events = [started("T1", None), started("T2", 7), started("T3", 9, 10)]
     assert [mark_of(events, batch_id) for batch_id in (0, 7, 8, 10, 11)] == ["T1", "T1", "T2", "T2", "T3"]
     assert mark_of(events[1:], 3) == "T2"
@@ -65,21 +65,21 @@ def test_a_start_that_says_nothing_is_passed_over() -> None:
     ("events", "said"),
     [
         ([started("T1", None), ready("T2", 5)], {4: "T1", 5: "T2", 9: "T2"}),
-        # Snapshots that follow each other, of whichever attempt: told late, the newer position counts.
+        # Snapshots that follow each other, of whichever attempt: reported late, the newer position counts.
         ([started("T1", None), ready("T3", 8), ready("T2", 5)], {7: "T2", 8: "T3"}),
         ([started("T1", None), ready("T2", 5), started("T3", 7)], {6: "T2", 7: "T2", 8: "T3"}),
         ([started("T1", None), ready("T2", 5), started("T3", 7, 8)], {8: "T2", 9: "T3"}),
-        # Older than the start that follows it, which asked anew; told late by the attempt that goes on.
+        # Older than the start that follows it, which asked again; reported late by the attempt that continues.
         ([started("T1", None), started("T3", 7), ready("T2", 5)], {7: "T2", 8: "T3"}),
         ([started("T1", None), started("T3", 7), ready("T2", 7)], {7: "T2", 8: "T3"}),
         ([started("T1", None), started("T2", 7), ready("T3", 8)], {8: "T3"}),
-        # A start and a snapshot that say nothing, and one that cannot be read.
+        # A start and a snapshot that record nothing, and one that cannot be read.
         ([started("T1", None), ready("T2", 5), started("", 7), ready("silent", 8, 2), ready("gone", 9)], {9: "T2"}),
         ([started("", None), ready("T2", 5)], {4: "", 6: "T2"}),
     ],
 )  # fmt: skip
 def test_a_snapshot_speaks_for_its_batch_and_those_after_it(events: list[Event], said: dict[int, str]) -> None:
-    """A source that was made anew while it was read is known by the snapshots since then: a start that was before that
+    """A source that was recreated while it was read is known by the snapshots since then: a start that was before that
     would have the next one refuse its offsets, and read all again once that is accepted."""
     assert {batch_id: mark_of(events, batch_id) for batch_id in said} == said
 
@@ -103,7 +103,7 @@ def test_ends_and_drains_tell_of_snapshots_too() -> None:
 
 
 def test_where_no_start_said_it_the_snapshot_does() -> None:
-    """Not of a seed, whose sources may stand in another order; and without marks where another source was accepted."""
+    """Not of a seed, whose sources may be in another order; and without marks where another source was accepted."""
     identity = SourceIdentity("kafka", "kafka subscribe a", 0, {"topic_id a": "T1"})
     known = QuerySnapshot("q", QueryPosition(7, ("{}",)), (), identities=(identity,))
     start = StartPlan("restore", "s-1", "d-0001")

@@ -81,7 +81,7 @@ def test_hostile_ids_of_claims_and_launches_are_refused(stream: StreamControl) -
 
 
 def test_a_stream_that_was_never_deployed_is_not_found(stream: StreamControl) -> None:
-    """Without a register, and with one in which no deployment ever began; the home is named."""
+    """Without a register, or with one in which no deployment ever started, the home is named."""
     assert stream.register() is None
     with pytest.raises(StreamNotFoundError, match="memory://home"):
         stream.need_register()
@@ -177,7 +177,7 @@ def test_a_record_of_another_protocol_is_refused(stream: StreamControl, name: st
 
 @pytest.mark.parametrize("name", [*RECORDS, "register"])
 def test_a_record_of_another_stream_is_refused(stream: StreamControl, name: str) -> None:
-    """A copy of another stream's record counts for nothing here (Law 7)."""
+    """A copy of a different stream's record counts for nothing here (Law 7)."""
     if name == "register":
         cls, read, key = StreamRegister, StreamControl.register, layout.register_key("orders")
     else:
@@ -267,7 +267,7 @@ def test_snapshots_are_listed(stream: StreamControl) -> None:
 
 
 def test_rehearsals_are_no_deployments(stream: StreamControl) -> None:
-    """They have a list of their own, and neither deployments nor snapshots know them."""
+    """They have their own list, and neither deployments nor snapshots know them."""
     stream.create_scratch_run(one(ScratchRun))
     stream.create_spec(replace(one(DeploymentSpec), deployment_id=REHEARSAL))
     stream.create_manifest(replace(one(SnapshotManifest), snapshot_id=REHEARSAL))

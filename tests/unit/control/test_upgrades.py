@@ -51,13 +51,13 @@ def journal() -> UpgradeJournal:
 
 
 def step(number: int, phase: Phase, **facts: object) -> UpgradeStep:
-    """A step, so many seconds after the first."""
+    """A step, at this number of seconds after the first."""
     taken_at = AT + timedelta(seconds=number - 1)
     return replace(FIRST, number=number, phase=phase, taken_at=taken_at, write_id=f"w-{number}", **facts)  # type: ignore[arg-type]
 
 
 def test_the_sum_of_the_steps_keeps_what_a_later_one_does_not_say() -> None:
-    """A fact stays until another step says another; the reason is that of the last step alone."""
+    """A fact stays until another step replaces it; the reason is that of the last step alone."""
     steps = [
         FIRST,
         step(2, "planned", decision=Planned(UpgradePlan("same", {}), "drain"), text="it is known"),
@@ -92,7 +92,7 @@ CHANGES: dict[str, set[str]] = {
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=lambda one: type(one).__name__)
 def test_each_decision_changes_what_it_is_about_and_nothing_else(decision: Decision) -> None:
-    """And what it says is in the sum."""
+    """And what it reports is in the sum."""
     before = state_of(UPGRADE, [FIRST])
     after = state_of(UPGRADE, [FIRST, step(2, "begun", decision=decision)])
     changed = {name for name, value in vars(after).items() if value != vars(before)[name]} - {"last"}
@@ -140,7 +140,7 @@ def test_the_rehearsals_that_steps_name() -> None:
 
 
 def test_a_phase_that_is_entered_again_counts_anew_and_is_known_since_it_was_first_entered() -> None:
-    """A step that only adds a fact to its phase does not begin it again."""
+    """A step that only adds a fact to its phase does not start it again."""
     steps = [FIRST, step(2, "unhealthy"), step(3, "returning"), step(4, "unhealthy"), step(5, "unhealthy")]
     state = state_of(UPGRADE, steps)
     assert state.since["unhealthy"] == AT + timedelta(seconds=1)

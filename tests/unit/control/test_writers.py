@@ -67,7 +67,7 @@ def test_a_query_that_was_never_started_stands_where_the_snapshot_left_it() -> N
 
 
 def test_where_the_spark_is_unknown_none_is_named() -> None:
-    """Snapshots of before have no version, and drivers may die before they tell."""
+    """Snapshots of before have no version, and drivers may die before they report."""
     assert spark_that_wrote([], {"counts": 4}, snapshot("", "counts")) == ""
     assert spark_that_wrote([query(1, None)], {"counts": 4}, None) == ""
     assert spark_that_wrote([], {}, None) == ""

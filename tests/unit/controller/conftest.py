@@ -19,7 +19,7 @@ def stage(tmp_path: Path) -> Stage:
 
 @pytest.fixture
 def upgraded(stage: Stage) -> UpgradeStage:
-    """A stream whose first version runs, and is to be upgraded."""
+    """A stream whose first version runs, and will be upgraded."""
     return UpgradeStage(stage).runs()
 
 

@@ -25,7 +25,7 @@ ADOPTION_KEY = "orders/adoption.json"
 
 
 def test_what_is_being_adopted_is_not_deployed(adopting: AdoptingStage) -> None:
-    """Its first deployment would lie where the adoption copies to. Given up, the name is free. (Law 4)"""
+    """Its first deployment would be where the adoption copies to. Once it is abandoned, the name is free. (Law 4)"""
     with pytest.raises(DeadlineExceededError):
         adopting.adopt()
     with pytest.raises(ConflictError, match="being adopted"):
@@ -36,7 +36,7 @@ def test_what_is_being_adopted_is_not_deployed(adopting: AdoptingStage) -> None:
 
 
 def test_the_checkpoint_of_a_deployment_is_not_wiped(adopting: AdoptingStage) -> None:
-    """An adoption that was begun under the name of what runs by now goes no further. (Law 4)"""
+    """An adoption that was started under the name of what runs by now goes no further. (Law 4)"""
     begun = taken_away(adopting)
     adopting.deploy()
     adopting.run_batches(9)
@@ -61,7 +61,7 @@ def test_of_two_at_once_one_sees_the_other(adopting: AdoptingStage) -> None:
 
 
 def test_a_deploy_that_was_cut_short_is_met_by_neither(adopting: AdoptingStage) -> None:
-    """It left a register without a deployment: the adoption ends there, and what was begun of it refuses the deploy."""
+    """It left a register without a deployment: the adoption ends there, and its remains refuse the deploy."""
     begun = taken_away(adopting)
     stored = adopting.control.create_register(register_of(adopting))
     adopting.store.put(ADOPTION_KEY, begun)
@@ -75,7 +75,7 @@ def test_a_deploy_that_was_cut_short_is_met_by_neither(adopting: AdoptingStage) 
 
 
 def taken_away(adopting: AdoptingStage) -> bytes:
-    """The record of an adoption that was begun, taken out of the home: to be put back in the worst moment."""
+    """The record of an adoption that was started, taken out of the home: to be put back in the worst moment."""
     with pytest.raises(DeadlineExceededError):
         adopting.adopt()
     begun = adopting.store.get(ADOPTION_KEY)
@@ -124,7 +124,7 @@ def test_what_another_home_keeps_in_the_same_place_is_not_wiped(adopting: Adopti
 
 
 def test_what_came_to_lie_there_since_is_not_wiped_either(adopting: AdoptingStage) -> None:
-    """By the other home, after the adoption was begun in this one: it is another query's. (Law 4)"""
+    """By the other home, after the adoption was started in this one: it is another query's. (Law 4)"""
     with pytest.raises(DeadlineExceededError):
         adopting.adopt()
     theirs = run_batches(adopting.checkpoint(), 9)
@@ -137,7 +137,7 @@ def test_what_came_to_lie_there_since_is_not_wiped_either(adopting: AdoptingStag
 
 
 def test_a_stream_that_never_ran_a_query_makes_way(adopting: AdoptingStage) -> None:
-    """Its driver refused to start a query that ran before, and named the adoption as the way on."""
+    """Its driver refused to start a query that ran before, and named the adoption as the next step."""
     adopting.deploy()
     adopting.come_to_life()
     adopting.say(Failed, error="it ran before", is_refusal=True, refuses_start=True, next_step="Adopt it.")

@@ -39,7 +39,7 @@ def test_running_the_same_code_is_known(stage: Stage) -> None:
 
 @pytest.mark.parametrize(("trigger", "runs"), [("available_now", True), ("once", True), ("default", False)])
 def test_between_two_runs_the_same_code_runs(stage: Stage, trigger: str, runs: bool) -> None:
-    """A scheduled upgrade is no extra run of a scheduled job; another version of it is to be upgraded to."""
+    """A scheduled upgrade is no extra run of a scheduled job; a new version of it needs an upgrade."""
     stage.deploy("print(1)\n")
     stage.come_to_life()
     stage.start_query(trigger=trigger)
@@ -79,5 +79,5 @@ def test_a_hostile_request_id_is_refused(stage: Stage) -> None:
 
 
 def test_one_table_says_how_each_condition_is_looked_at(stage: Stage) -> None:
-    """A trigger of any release carries one of these words; a snapshot that was requested has a look of its own."""
+    """A trigger of any release carries one of these words; a snapshot that was requested has its own poll."""
     assert set(stage.controller._waits.looks) == {*WANTED, "snapshot request"}

@@ -12,7 +12,7 @@ from support.sim_stage import Stage
 
 
 def test_a_register_names_its_writer_and_is_written_once(stage: Stage) -> None:
-    """Each write has an id of its own; a controller that read an older register loses. (Laws 4 and 8)"""
+    """Each write has its own id; a controller that read an older register loses. (Laws 4 and 8)"""
     stage.deploy()
     context = ControllerContext.of(stage.home, stage.launcher, stage.clock, "ada", None)
     before = stage.control.need_register()

@@ -71,7 +71,7 @@ def query(batch_id: int | None, *, drained: bool = False, **position: object) ->
 
 
 def left_by(operator: str, rows: int) -> StateLeft:
-    """So many rows that an operator could not flush."""
+    """The given number of rows that an operator could not flush."""
     return StateLeft(operator, 0, rows, "no watermark closes it")
 
 
@@ -89,7 +89,7 @@ def test_a_new_request_is_the_next_deployment() -> None:
 
 @given(token=st.integers(1, 50), recorded=st.integers(1, 50))
 def test_a_recorded_request_is_never_another_deployment(token: int, recorded: int) -> None:
-    """A recorded request goes on as what it was recorded to be, has become it, or is refused. (Law 2)"""
+    """A recorded request continues as what it was recorded to be, has become it, or is refused. (Law 2)"""
     decision = decide_request(record(recorded), register(token), "r-1", START_AT)
     if recorded == token:
         assert decision == Became(deployment_id_for(recorded))
@@ -102,7 +102,7 @@ def test_a_recorded_request_is_never_another_deployment(token: int, recorded: in
 
 @given(age_seconds=st.floats(0, 3 * INTENT_SECONDS))
 def test_an_intent_is_respected_while_it_is_young(age_seconds: float) -> None:
-    """A young intent of another refuses; an old one is passed over, and its deployment id left alone. (1a.8)"""
+    """A young intent of another request refuses; an old one is passed over, and its deployment id left alone. (1a.8)"""
     intent = Intent("r-other", "d-0005", START_AT, "ada")
     decision = decide_request(None, register(4, intent), "r-1", START_AT + timedelta(seconds=age_seconds))
     if age_seconds < INTENT_SECONDS:
@@ -126,7 +126,7 @@ def test_an_intent_is_respected_while_it_is_young(age_seconds: float) -> None:
     ],
 )
 def test_what_the_snapshot_is_decides_the_start(kind: SnapshotKind, queries: dict, mode: str) -> None:
-    """With state: restore. Drained: seed. No query ever: where the options say. (1a.9)"""
+    """With state: restore. Drained: seed. No query ever: where the options specify. (1a.9)"""
     decision = decide_start(request(), "d-0001", manifest(kind, **queries))
     assert isinstance(decision, Start)
     assert decision.plan.mode == mode
@@ -165,7 +165,7 @@ def test_nothing_starts_empty_or_loses_state_unless_it_was_named(
 
 
 def test_no_state_is_rewritten_where_a_drain_left_none() -> None:
-    """A seed begins in the new form; a rewrite of nothing would be silently left out. (Law 5)"""
+    """A seed starts in the new form; a rewrite of nothing would be silently left out. (Law 5)"""
     asked = replace(request(), rewrite=StateRewrite(partitions=4))
     kept = decide_start(asked, "d-0001", manifest(a=query(3)))
     assert isinstance(kept, Start)
@@ -176,7 +176,7 @@ def test_no_state_is_rewritten_where_a_drain_left_none() -> None:
 
 @pytest.mark.parametrize("start", ["seed", "restore"])
 def test_what_is_asked_for_by_name_needs_a_position(start: str) -> None:
-    """After a deployment that never started a query there is none, and no other start mode is taken instead. (Law 5)"""
+    """After a deployment that never started a query there is no position, and no other start mode is taken. (Law 5)"""
     decision = decide_start(request(start=start), "d-0001", manifest())
     assert isinstance(decision, Refused)
     assert isinstance(decision.error, InvalidRequestError)
@@ -223,7 +223,7 @@ OTHERS = Intent("r-other", "d-0006", START_AT, "ada")
 def test_no_request_takes_the_number_of_another(
     recorded: int | None, intent: Intent, age_seconds: float, begun: Begin | None
 ) -> None:
-    """Not of one that is under way, and not of one that was given up. (Laws 2 and 4)"""
+    """Not of one that is under way, and not of one that was abandoned. (Laws 2 and 4)"""
     found = decide_request(
         None if recorded is None else record(recorded),
         register(4, intent),
@@ -364,7 +364,7 @@ def test_a_new_deployment_goes_on_from_the_end_of_the_one_before(
     ],
 )
 def test_nothing_is_deployed_over_what_lives(stage: Stage, life: Life, state: str, says: str) -> None:
-    """Whatever was asked for; it is said what can be done about it. (Law 4)"""
+    """Whatever was asked for; the refusal reports what can be done about it. (Law 4)"""
     life(stage)
     for asked in ({}, {"assume_dead": True}, {"start": "fresh"}):
         error = refused(decide_predecessor(stage.seen(), request(**asked), None))
@@ -374,7 +374,7 @@ def test_nothing_is_deployed_over_what_lives(stage: Stage, life: Life, state: st
 
 
 def test_nothing_takes_over_from_a_driver_of_unknown_state(stage: Stage) -> None:
-    """It may be alive: since when it is silent, and why it cannot be asked, is said; by a resume, too. (1a.8)"""
+    """It may be alive: since when it is silent, and why it cannot be asked, is reported; by a resume, too. (1a.8)"""
     lost(stage)
     seen = stage.seen()
     facts = {
@@ -392,7 +392,7 @@ def test_nothing_takes_over_from_a_driver_of_unknown_state(stage: Stage) -> None
 
 @pytest.mark.parametrize("assume_dead", [False, True])
 def test_nothing_takes_over_from_a_driver_that_is_silent(stage: Stage, assume_dead: bool) -> None:
-    """Its launcher says that it lives, so no word of a person makes it dead; a resume starts none beside it. (Law 4)"""
+    """Its launcher reports that it lives, so no word of a person makes it dead; a resume starts no other. (Law 4)"""
     running(stage)
     stage.beat()
     stage.clock.advance(3_600)
@@ -429,7 +429,7 @@ def test_an_unfinished_drain_is_finished_first(stage: Stage) -> None:
 
 
 def test_each_option_of_a_request_is_in_the_plan_of_its_start() -> None:
-    """Also of a first start, and of one that has nothing to go on from."""
+    """Also of a first start, and of one that has nothing to continue from."""
     asked = request(allow_state_loss=True, allow_new_queries=("new",), accept_lost_input=("lost",))
     plan = StartPlan("restore", AT_END, "d-0001", True, ("new",), ("lost",))
     assert decide_start(asked, "d-0001", manifest(a=query(3))) == Start(plan)
@@ -465,7 +465,7 @@ def test_a_first_deployment_has_nothing_to_start_from(asked: dict[str, Any]) -> 
     ],
 )
 def test_state_that_a_drain_left_is_told_by_query(position: dict[str, Any], left: object) -> None:
-    """A seed would drop it: refused; or dropped by name, and said. (Law 16)"""
+    """A seed would drop it: refused; or dropped by name, and reported. (Law 16)"""
     kept = manifest("drained", b=query(None, drained=True), c=query(3), a=query(3, drained=True, **position))
     found = decide_start(request(), "d-0001", kept)
     if left is None:
@@ -507,7 +507,7 @@ def test_state_that_a_drain_left_is_told_by_query(position: dict[str, Any], left
 def test_what_a_person_should_know_of_a_start_is_noted(
     kind: SnapshotKind, of_query: QuerySnapshot, carried: tuple[str, ...], note: str | None
 ) -> None:
-    """Of each query, where it goes on otherwise than behind its last commit with its state. (1a.6, 1a.12)"""
+    """Of each query, where it continues otherwise than behind its last commit with its state. (1a.6, 1a.12)"""
     found = decide_start(request(), "d-0001", manifest(kind, a=of_query), carried)
     assert isinstance(found, Start)
     assert found.notes == (() if note is None else (note,))
@@ -534,7 +534,7 @@ def test_a_snapshot_that_is_named_is_a_check() -> None:
         assert refused(decision).context == facts
 
 
-# how it goes on
+# how it continues
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The home: opened without a look at disk or network, and checked on request."""
+"""The home: opened without a call to disk or network, and checked on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.sim_stage import Stage
 
 
 def test_one_folder_is_enough(tmp_path: Path) -> None:
-    """A folder is a home: control objects and checkpoints lie in it, and opening makes nothing."""
+    """A folder is a home: it contains control objects and checkpoints, and opening makes nothing."""
     home = Home(HomeConfig(str(tmp_path / "home")))
     assert home.checkpoints is home.home
     assert home.launch_path("a/b") == tmp_path / "home" / "a" / "b"
@@ -46,7 +46,7 @@ def test_home_and_checkpoints_may_lie_on_s3(tmp_path: Path) -> None:
 
 
 def test_checkpoints_where_spark_cannot_be_are_refused_by_name() -> None:
-    """Said before anything is touched (Law 10)."""
+    """Reported before anything is touched (Law 10)."""
     home = Home(HomeConfig("memory://somewhere"))
     for ask in (lambda: home.checkpoints, home.check):
         with pytest.raises(InvalidRequestError, match="folder of this machine") as refused:
@@ -55,7 +55,7 @@ def test_checkpoints_where_spark_cannot_be_are_refused_by_name() -> None:
 
 
 def test_launches_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code and logs of drivers lie on this machine wherever checkpoints do; two homes never share a folder unasked."""
+    """Code and logs of drivers are on this machine wherever checkpoints are; two homes never share a folder unasked."""
     asked = Home(HomeConfig("s3://bucket/streams", str(tmp_path / "c"), work_dir=str(tmp_path / "l")))
     assert asked.launch_path("a/b") == tmp_path / "l" / "a" / "b"
     with pytest.raises(InvalidRequestError, match="launches must lie in a folder"):

@@ -52,7 +52,7 @@ def test_every_snapshot_is_copied_once(stage: Stage) -> None:
 
 @pytest.mark.parametrize(("named", "is_cut"), [(None, True), (4_096, False)])
 def test_it_fetches_as_the_deployment_is_set_or_as_is_said(tmp_path: Path, named: int | None, is_cut: bool) -> None:
-    """What is said for this time wins."""
+    """What is set for this call wins."""
     stage = Stage(tmp_path, AskedStore())
     stage.deploy(settings=AgentSettings(fetch_batch_bytes=1_024))
     stage.stopped()
@@ -117,7 +117,7 @@ def test_what_is_damaged_or_away_holds_up_nothing_else_and_is_told_at_the_end(st
 
 
 def test_a_place_that_is_no_place_any_more_holds_up_nothing_that_lies_elsewhere(stage: Stage) -> None:
-    """As where its bucket was deleted, or may not be read: that is no outage, and is told at the end, too."""
+    """As where its bucket was deleted, or may not be read: that is no outage, and is reported at the end, too."""
     stage.deploy()
     stage.run_batches(1)
     lost, younger = stage.keep("live", attempt=1), stage.keep("live", attempt=2)

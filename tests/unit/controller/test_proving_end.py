@@ -26,7 +26,7 @@ def test_exited_and_gone_are_proof(stage: Stage, state: str) -> None:
 
 
 def test_what_runs_is_no_end(stage: Stage) -> None:
-    """A driver that runs is not waited for when it has said no last word. (1a.8)"""
+    """A driver that runs is not waited for when it has reported no last event. (1a.8)"""
     stage.deploy()
     with pytest.raises(ConflictError, match="still running"):
         prove(stage)
@@ -73,7 +73,7 @@ def test_a_lost_attempt_that_was_never_claimed_is_closed_when_it_is_assumed_dead
 
 
 def test_a_reported_end_counts_after_the_silence(stage: Stage) -> None:
-    """A cluster that says "failed" may be wrong, so the controller waits until no sign of life comes. (1a.8)"""
+    """A cluster that reports "failed" may be wrong, so the controller waits until no sign of life comes. (1a.8)"""
     stage.deploy()
     stage.come_to_life()
     stage.end(state="unknown")
@@ -91,7 +91,7 @@ def test_a_reported_end_counts_after_the_silence(stage: Stage) -> None:
 
 
 def test_a_reported_end_of_a_driver_that_writes_is_no_end(stage: Stage) -> None:
-    """Batches that go on after the report are a driver that works, and no successor starts. (1a.8)"""
+    """Batches that continue after the report are a driver that works, and no successor starts. (1a.8)"""
     stage.deploy()
     stage.come_to_life()
     stage.end(state="unknown")

@@ -104,13 +104,13 @@ def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_p
         Restoring(home, [mirror], "me").restore(STREAM)
     Restoring(home, [mirror], "me").restore(STREAM, accept_duplicates=True)
     controller = Controller(home, stage.launcher, stage.clock)
-    assert [one.files for _, one in controller.mirrors.copy(STREAM, [mirror])] == [0]  # it did not go on elsewhere
+    assert [one.files for _, one in controller.mirrors.copy(STREAM, [mirror])] == [0]  # it did not continue elsewhere
     view = controller.deploy(stage.request("print('v3')\n"))
     assert (view.deployment_id, view.start.snapshot_id) == ("d-0003", snapshot_id)
 
 
 def test_a_mirror_that_heard_only_the_first_word_of_a_deployment_knows_of_it(stage: Stage, tmp_path: Path) -> None:
-    """The machine was lost while its driver told the mirror, which is about to run batches. (Laws 4 and 14)"""
+    """The machine was lost while its driver notified the mirror, which is about to run batches. (Laws 4 and 14)"""
     snapshot_id = stopped(stage)
     mirror = mirrored(stage, snapshot_id)
     stage.deploy("print('v2')\n")
@@ -124,7 +124,7 @@ def test_a_mirror_that_heard_only_the_first_word_of_a_deployment_knows_of_it(sta
 
 def test_what_is_left_of_the_old_home_is_heard_too(stage: Stage) -> None:
     """Its register was lost, and no more: what it knows to have run behind the mirror's snapshot counts, and no fencing
-    token is given again; what a restore that was cut short has said there does not. (Laws 4 and 14)"""
+    token is given again; what a restore that was cut short has reported there does not. (Laws 4 and 14)"""
     snapshot_id = stopped(stage)
     mirror = mirrored(stage, snapshot_id)
     stage.deploy("print('v2')\n")
@@ -153,7 +153,7 @@ def test_another_attempt_in_what_is_left_of_the_old_home_ran_behind_it(stage: St
 @pytest.mark.parametrize("is_swept", [False, True])
 def test_what_a_prune_of_the_old_home_had_condemned_comes_back(stage: Stage, is_swept: bool) -> None:
     """Its register of what is kept was left: the restored snapshot starts the next deployment, and no prune removes it,
-    whether the old one had come as far as its files or not."""
+    whether the old one had reached its files or not."""
     snapshot_id = stopped(stage)
     mirror, remover = mirrored(stage, snapshot_id), Remover(stage.control, stage.home.places, "old")
     manifest = stage.control.need_manifest(snapshot_id)
@@ -188,7 +188,7 @@ def test_no_stream_is_made_over_something_else_in_the_place_of_its_snapshot(stag
 
 
 def test_a_snapshot_of_the_same_name_at_another_mirror_is_not_mixed_in(stage: Stage, tmp_path: Path) -> None:
-    """Of a stream that went on from an older mirror under the same ids: each is whole by itself. (Law 14)"""
+    """Of a stream that continued from an older mirror under the same ids: each is complete by itself. (Law 14)"""
     mirror = mirrored(stage, stopped(stage))
     other = Stage(tmp_path / "other", clock=FakeClock(stage.clock.now() + timedelta(days=1), seed=7))
     other.folder.mkdir()
@@ -234,7 +234,7 @@ def test_damaged_at_one_mirror_it_comes_from_another(stage: Stage, tmp_path: Pat
 
 
 def test_a_record_that_is_damaged_at_one_mirror_comes_from_another(stage: Stage, tmp_path: Path) -> None:
-    """Of the deployment; what no mirror has is told."""
+    """Of the deployment; what no mirror has is reported."""
     snapshot_id = stopped(stage)
     bad, good = mirrored(stage, snapshot_id, "bad"), mirrored(stage, snapshot_id, "good")
     bad.put(layout.spec_key(STREAM, "d-0001"), b"{")
@@ -246,7 +246,7 @@ def test_a_record_that_is_damaged_at_one_mirror_comes_from_another(stage: Stage,
 
 
 def test_an_unreadable_event_after_the_end_may_be_of_another_attempt(stage: Stage, tmp_path: Path) -> None:
-    """Unless it can be read somewhere: so it is not gone on from unasked (Laws 7 and 14)."""
+    """Unless it can be read somewhere: so it is not continued from unasked (Laws 7 and 14)."""
     snapshot_id = stopped(stage)
     last = list(stage.control.journal("d-0001").events())[-1]
     mirror, other = mirrored(stage, snapshot_id), mirrored(stage, snapshot_id, "other")
@@ -261,7 +261,7 @@ def test_an_unreadable_event_after_the_end_may_be_of_another_attempt(stage: Stag
 
 
 def test_a_mirror_that_is_away_is_left_out_and_named(stage: Stage, tmp_path: Path) -> None:
-    """The others do; with none of them that is told, and not called an absence."""
+    """The others do; with none of them that is reported, and not called an absence."""
     snapshot_id = stopped(stage)
     plan = FaultPlan()
     away = FaultyStore(MemoryStore("away"), plan)
@@ -300,7 +300,7 @@ def test_a_mirror_that_falls_silent_is_left_after_the_time_that_is_said(stage: S
 
 
 def test_what_is_there_is_not_written_over(stage: Stage, tmp_path: Path) -> None:
-    """A stream that the home has, and one that no mirror has, are told."""
+    """A stream that the home has, and one that no mirror has, are reported."""
     mirror = mirrored(stage, stopped(stage))
     home = new_home(stage, tmp_path)
     restoring = Restoring(home, [mirror], "me")
@@ -313,7 +313,7 @@ def test_what_is_there_is_not_written_over(stage: Stage, tmp_path: Path) -> None
 
 
 def test_resume_does_not_begin_again_from_an_older_start(stage: Stage, tmp_path: Path) -> None:
-    """Its checkpoints are gone with the old home: only a deploy goes on, from the snapshot. (Law 5)"""
+    """Its checkpoints are gone with the old home: only a deploy continues, from the snapshot. (Law 5)"""
     stage.deploy()
     stage.start_query()
     snapshot_id = str(stage.stopped().snapshot_id)
@@ -340,7 +340,7 @@ def test_a_snapshot_of_another_place_is_restored_beside_the_checkpoints(stage: S
 
 
 def test_a_home_that_lost_the_register_alone_has_it_back(stage: Stage) -> None:
-    """As the error about it says: all else is there, and the stream goes on from the same snapshot."""
+    """As the error about it reports: all else is there, and the stream continues from the same snapshot."""
     snapshot_id = stopped(stage)
     mirror = mirrored(stage, snapshot_id)
     stage.store.delete(layout.register_key(STREAM))

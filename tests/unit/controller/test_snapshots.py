@@ -43,7 +43,7 @@ def test_verify_names_what_is_wrong(stage: Stage) -> None:
 
 
 def test_a_successor_says_where_the_end_of_a_dead_one_is_kept(tmp_path: Path) -> None:
-    """So there is a way on from a place that is lost; the dead one's own place is asked for nothing."""
+    """So there is a next step from a place that is lost; the dead one's own place is asked for nothing."""
     stage, lost = Stage(tmp_path), tmp_path / "lost"
     stage.deploy(snapshots=str(lost))
     stage.come_to_life(queries=("counts",))

@@ -86,7 +86,7 @@ def test_a_reader_that_begins_now_is_told_nothing_of_before(stage: Stage) -> Non
 
 
 def test_what_is_said_of_a_query_that_dies(stage: Stage) -> None:
-    """The stream goes on without it."""
+    """The stream continues without it."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     reader = Reader(stage, stage.controller.stream_events.present(STREAM))
@@ -122,7 +122,7 @@ def test_restarts_that_were_given_up_are_told_once(stage: Stage) -> None:
 
 
 def test_an_alert_is_told_once_for_each_time_that_it_is_raised(stage: Stage) -> None:
-    """By whichever audience it is told."""
+    """Whichever audience is notified."""
     stage.deploy()
     stage.come_to_life()
     reader = Reader(stage, stage.controller.stream_events.present(STREAM))
@@ -172,7 +172,7 @@ def test_a_deployment_that_was_never_recorded_hides_no_event(stage: Stage) -> No
 
 
 def test_a_damaged_upgrade_hides_no_event(upgraded: UpgradeStage) -> None:
-    """It is told elsewhere."""
+    """It is reported elsewhere."""
     reader = Reader(upgraded.stage, upgraded.stage.controller.stream_events.present(STREAM))
     view = upgraded.begin()
     upgraded.stage.store.put(layout.upgrade_key(STREAM, view.upgrade_id), b"no JSON")

@@ -39,7 +39,7 @@ def test_the_one_that_holds_it_moves_it_alone(upgraded: UpgradeStage) -> None:
 
 
 def late(upgraded: UpgradeStage) -> Tools:
-    """The tools of a controller that slept until its upgrade was over."""
+    """The tools of a controller that slept until its upgrade had ended."""
     view = upgraded.begin()
     tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
@@ -66,7 +66,7 @@ def test_law_4_one_that_is_over_moves_nothing_any_more(upgraded: UpgradeStage) -
 
 
 def test_status_says_which_upgrade_holds_the_stream(upgraded: UpgradeStage) -> None:
-    """With its phase and owner, or that it cannot be read; nothing once it is over."""
+    """With its phase and owner, or that it cannot be read; nothing once it has ended."""
     controller, control = upgraded.stage.controller, upgraded.stage.control
     assert controller.status(STREAM).upgrade == ""
     view = upgraded.begin()
@@ -94,7 +94,7 @@ def test_the_end_of_a_dead_driver_is_not_forced_while_an_upgrade_holds_the_strea
 
 
 def abandoned(upgraded: UpgradeStage, **asked: Any) -> UpgradeView:
-    """An upgrade that a task began, and of which nothing was heard since its lease ran out; it is being rehearsed."""
+    """An upgrade that a task started, silent since its lease ran out; it is being rehearsed."""
     view = upgraded.upgrades.begin(upgraded.request(**asked), "up-1", lease_seconds=LEASE_SECONDS)
     upgraded.advance(view)
     upgraded.stage.clock.advance(LEASE_SECONDS + 1)
@@ -103,7 +103,7 @@ def abandoned(upgraded: UpgradeStage, **asked: Any) -> UpgradeView:
 
 
 def test_an_upgrade_whose_task_is_gone_before_the_stop_holds_nothing_up(upgraded: UpgradeStage) -> None:
-    """Marked failed while neither a worker nor a triggerer had it: the next upgrade begins, the first is over."""
+    """Marked failed while neither a worker nor a triggerer had it: the next upgrade starts, and the first has ended."""
     first = abandoned(upgraded)
     assert "its task is gone since" in upgraded.stage.controller.status(STREAM).upgrade
     second = upgraded.begin("up-2")
@@ -177,7 +177,7 @@ def test_law_2_a_task_that_was_only_slow_finds_that_its_upgrade_is_over(upgraded
 
 
 def test_law_2_where_the_slow_task_was_faster_its_step_counts(upgraded: UpgradeStage) -> None:
-    """Of two next steps the first one stands."""
+    """Of two next steps the first one counts."""
     first = abandoned(upgraded)
     journal = UpgradeJournal(upgraded.stage.control)
     tools, state = upgraded.upgrades._tools(STREAM, first.upgrade_id)
@@ -194,7 +194,7 @@ def test_law_2_where_the_slow_task_was_faster_its_step_counts(upgraded: UpgradeS
 
 
 def slow_begin(upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch, seconds: float, meanwhile: Any) -> None:
-    """The next rehearsal takes so long to begin, and this is done in that time."""
+    """The next rehearsal takes as long to start, and this is done in that time."""
     start_of = rehearsal.start_of
 
     def slow(*args: Any) -> Any:
@@ -238,7 +238,7 @@ def test_a_lease_behind_an_act_is_no_shorter_than_it_was(upgraded: UpgradeStage)
 def test_a_driver_that_a_late_worker_launched_is_ended_by_it(
     upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another command has ended its upgrade meanwhile, and no step names the rehearsal."""
+    """Another command has ended its upgrade in the meantime, and no step names the rehearsal."""
     view = upgraded.upgrades.begin(upgraded.request(), "up-1", lease_seconds=LEASE_SECONDS)
     slow_begin(upgraded, monkeypatch, ACT_SECONDS + 1, lambda: upgraded.begin("up-2"))
     ended = upgraded.advance(view)

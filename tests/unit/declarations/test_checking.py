@@ -114,7 +114,7 @@ def test_no_path_leaves_the_root_of_the_caller(tmp_path: Path, more: str, field:
 
 
 def test_a_script_that_is_or_imports_a_link_out_of_the_root_is_refused(tmp_path: Path) -> None:
-    """Also a file of a stream that is such a link; what lies below the root is taken."""
+    """Also a file of a stream that is such a link; what is below the root is taken."""
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "beyond.py").write_text("x = 1\n")

@@ -33,7 +33,7 @@ def check(tmp_path: Path, script: str, *arguments: str, **conf: str) -> None:
 
 @pytest.mark.parametrize("named", ["option", "options", "session", "argument", "assigned", "conf", "above"])
 def test_a_used_checkpoint_is_found_however_it_is_named(tmp_path: Path, named: str) -> None:
-    """With the adoption that goes on with it."""
+    """With the adoption that continues with it."""
     place = used(tmp_path / "checkpoints" / "rows")
     script, arguments, conf = "w.queryName('rows')\n", (), {}
     if named == "option":

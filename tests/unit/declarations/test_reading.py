@@ -139,7 +139,7 @@ def said(path: Path) -> list[str]:
     ],
 )
 def test_each_problem_has_its_line_and_the_nearest_name(tmp_path: Path, text: str, problem: str) -> None:
-    """A tab, a field twice, a slip of the pen, an id that leaves the home: where it stands, and what was meant."""
+    """A tab, a field twice, a slip of the pen, an id that leaves the home: where it is, and what was meant."""
     assert any(line.startswith(problem) for line in said(written(tmp_path, text))), said(written(tmp_path, text))
 
 
@@ -182,7 +182,7 @@ alerts: {no_commit_seconds: ~}
 
 
 def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
-    """One run of `validate` is enough to mend a file."""
+    """One run of `validate` is enough to fix a file."""
     found = said(written(tmp_path, "id: flights\nupgrade: {warm: perhaps}\nowner: [a]\n"))
     assert len(found) == 3
 

@@ -1,4 +1,4 @@
-"""What ``diff`` says that ``apply`` would do, by where the stream stands."""
+"""What ``diff`` reports that ``apply`` would do, by the state of the stream."""
 
 from __future__ import annotations
 

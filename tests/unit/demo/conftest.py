@@ -1,4 +1,4 @@
-"""The demo, beside the package that is tested: its folder comes last on the path, as in tox.ini."""
+"""The demo, alongside the package that is tested: its folder comes last on the path, as in tox.ini."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_what_a_killed_run_has_left_is_ended_before_the_next_begins(folder: Path
 
 
 def test_the_processes_of_another_folder_live_on(folder: Path) -> None:
-    """Also where one name begins as the other."""
+    """Also where one name starts like the other."""
     other = folder.with_name("out-2")
     with ExitStack() as both:
         left = killed_run(other)

@@ -1,4 +1,4 @@
-"""What most tests of the driver begin with."""
+"""What most tests of the driver start with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script that becomes an attempt by a line of its own."""
+"""A script that becomes an attempt by a line in its own code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def script_of(text: str, folder: Path, *, config: DriverConfig | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own."""
+    """Run a script in its own process."""
     path = folder / "job.py"
     path.write_text("from airflow_streamstate.driver import attach\n" + textwrap.dedent(text))
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
@@ -103,7 +103,7 @@ def test_the_end_of_the_script_is_the_end_of_the_attempt(
 
 def test_an_attached_script_lies_where_it_was_deployed_from(stream: SimulatedStream, tmp_path: Path) -> None:
     """A module by a name that only the run knows is found, and pinned (Law 15); a pinned one stays as it was pinned;
-    data beside the script is read."""
+    data alongside the script is read."""
     jobs, launch = tmp_path / "jobs", tmp_path / "launch" / "code"
     (jobs / "plugins").mkdir(parents=True)
     launch.mkdir(parents=True)

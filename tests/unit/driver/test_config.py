@@ -1,4 +1,4 @@
-"""What a driver is told at its launch."""
+"""What a driver receives at its launch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_configuration_survives_the_trip_through_its_file(tmp_path: Path) -> N
 
 
 def test_unknown_fields_are_ignored() -> None:
-    """A newer launcher may say more than this driver understands (Law 7)."""
+    """A newer launcher may pass more than this driver understands (Law 7)."""
     assert DriverConfig.from_json({**CONFIG.to_json(), "colour": "red"}) == CONFIG
 
 

@@ -1,4 +1,4 @@
-"""What a script may say for itself."""
+"""What a script may declare for itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_streamstate.errors import InvalidRequestError
 
 @pytest.fixture(autouse=True)
 def unsaid() -> Iterator[None]:
-    """Nothing is said before or after."""
+    """Nothing is declared before or after."""
     OF_THIS_PROCESS.named = {"drain": [], "stop": []}
     OF_THIS_PROCESS.is_supervised = True
     yield
@@ -40,7 +40,7 @@ def test_a_function_is_named_by_a_call_or_as_a_decorator() -> None:
 
 @pytest.mark.parametrize("within_seconds", [0, -1, float("nan"), 1e9, "60"])
 def test_a_time_that_is_none_is_refused(within_seconds: float) -> None:
-    """One sentence, at the line where it was said."""
+    """One sentence, at the line of the call."""
     with pytest.raises(InvalidRequestError, match="time limit that is not allowed"):
         on_drain(close, within_seconds=within_seconds)
 

@@ -71,7 +71,7 @@ def test_the_claim_does_not_wait_for_pyspark() -> None:
 
 
 def test_a_configuration_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In words, without a traceback."""
+    """As text, without a traceback."""
     (tmp_path / "driver.json").write_text("{}")
     assert main(["--", str(tmp_path / "driver.json")]) == FAILED_STATUS
     error = capsys.readouterr().err

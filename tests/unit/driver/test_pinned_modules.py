@@ -41,7 +41,7 @@ class Folders:
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folders]:
-    """What the imports of a test leave in this process is taken back."""
+    """What the imports of a test leave in this process is undone."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     before = set(sys.modules)
@@ -51,7 +51,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folders
 
 
 def test_the_pinned_bytes_run_under_the_path_of_the_folder(folders: Folders) -> None:
-    """Whatever lies there by now; a traceback shows the lines that ran. (Law 15)"""
+    """Whatever is there by now; a traceback shows the lines that ran. (Law 15)"""
     folders.put(folders.own, zz_mod="x = 'changed'\n", zz_pack__of____init__="", zz_pack__of__in_it="y = 'changed'\n")
     folders.put(folders.placed, zz_mod="x = 'pinned'\n", zz_pack__of____init__="from zz_pack.in_it import y\n",
                 zz_pack__of__in_it="y = 'pinned'\n")  # fmt: skip
@@ -119,7 +119,7 @@ def test_what_is_loaded_on_the_way_is_pinned_then(folders: Folders) -> None:
     assert importlib.import_module("zz_tool").x == 1
     assert folders.found == {"lib/zz_tool.py": b"from zz_plug import x\n", "zz_plug.py": b"x = 1\n"}
     folders.put(folders.own, zz_plug="x = 2\n")
-    folders.begin(*folders.found)  # as the next attempt: what was found is loaded anew
+    folders.begin(*folders.found)  # as the next attempt: what was found is loaded again
     sys.path.insert(0, str(folders.own / "lib"))
     assert importlib.import_module("zz_tool").x == 1
 
@@ -134,7 +134,7 @@ def test_data_of_a_package_is_read_where_it_lies(folders: Folders) -> None:
 
 
 def test_an_installed_package_wins_over_a_folder_of_its_name(folders: Folders) -> None:
-    """A folder without ``__init__`` is a package only where there is no other, as Python has it."""
+    """A folder without ``__init__`` is a package only if there is no other, as Python has it."""
     folders.put(folders.placed, rich__of__rows="x = 1\n", zz_space__of__rows="x = 1\n")
     folders.begin("rich/rows.py", "zz_space/rows.py")
     sys.modules.pop("rich", None)
@@ -143,7 +143,7 @@ def test_an_installed_package_wins_over_a_folder_of_its_name(folders: Folders) -
 
 
 def test_what_is_not_of_the_folder_is_left_to_python(folders: Folders) -> None:
-    """Packages installed below it, and what lies in the folder of the launch."""
+    """Packages installed below it, and what is in the folder of the launch."""
     folders.put(folders.own / "venv" / "site-packages", zz_installed="x = 1\n")
     launch = folders.own / "home" / "launch"
     folders.placed = launch / "code"

@@ -66,7 +66,7 @@ def _is_so(what: bool) -> None:
 
 
 class _Asked(SimulatedStartable):
-    """Tells of each question about what its sink holds."""
+    """Records each question about what its sink holds."""
 
     before_asking: Callable[[], object]
 
@@ -77,7 +77,7 @@ class _Asked(SimulatedStartable):
 
 @dataclass
 class Wait:
-    """A driver whose second pass begins now, and waits for 100 seconds by default."""
+    """A driver whose second pass starts now, and waits for 100 seconds by default."""
 
     stream: SimulatedStream = field(default_factory=SimulatedStream)
     plan: SimulatedPlan = field(default_factory=make_plan)
@@ -152,7 +152,7 @@ class Wait:
         return ended.value.status
 
     def control_waits(self) -> bool:
-        """Whether it was said that this driver waits."""
+        """Whether it was reported that this driver waits."""
         return self.stream.control.waiting(REHEARSAL) is not None
 
     def startable(self, plan: SimulatedPlan | None = None) -> SimulatedStartable:
@@ -293,7 +293,7 @@ def test_what_is_found_when_the_end_was_decided_is_not_taken(wait: Wait) -> None
 
 
 def test_its_sink_is_warmed_before_it_waits_and_asked_again_after_the_handover(wait: Wait) -> None:
-    """A batch that it got meanwhile refuses the start (Law 14)."""
+    """A batch that it got in the meantime refuses the start (Law 14)."""
     acts: list[object] = []
     startable = _Asked(wait.stream.checkpoints, wait.stream.clock, wait.plan)
     startable.before_warming = lambda query_id: acts.append(("warmed", query_id, wait.control_waits()))
@@ -346,7 +346,7 @@ def test_while_nothing_comes_its_sink_is_asked_now_and_then() -> None:
 
 
 def test_a_sink_that_does_not_answer_is_waited_for_no_longer_than_half_a_minute() -> None:
-    """Then it is said that the driver waits, which the controller waits for."""
+    """Then it is reported that the driver waits, which the controller waits for."""
     wait = Wait(in_background=never_do)
     began = wait.stream.clock.monotonic_seconds()
     wait.stream.clock.after(WARM_AGAIN_SECONDS - 1, lambda: _is_so(not wait.control_waits()))
@@ -372,19 +372,19 @@ def test_a_store_that_is_away_is_asked_again(fault: Fault) -> None:
 
 
 def files(wait: Wait) -> dict[str, str]:
-    """The objects of the stream, but for what says that this driver waits."""
+    """The objects of the stream, but for what reports that this driver waits."""
     found = {info.key: info.version for info in wait.stream.checkpoints.list_objects("")}
     found.pop(layout.waiting_key(STREAM, REHEARSAL), None)
     return found
 
 
 def runs_of(wait: Wait) -> list[str]:
-    """What was said of batches that run while the driver waits."""
+    """What was reported about batches that run while the driver waits."""
     return [line for line in wait.stream.said if "its newest batch ran" in line]
 
 
 def test_the_newest_batch_runs_into_nothing_until_the_jvm_is_warm() -> None:
-    """Before the driver says that it waits; the sink and the checkpoints are as before (Laws 4,
+    """Before the driver reports that it waits; the sink and the checkpoints are as before (Laws 4,
     14)."""
     wait = Wait(plan=make_plan(trigger_seconds=0.1))
     written = list(wait.plan.sink.batches)
@@ -404,7 +404,7 @@ def test_without_rows_in_its_rehearsal_no_batch_warms_it() -> None:
 
 
 def test_a_batch_that_fails_while_it_warms_ends_nothing() -> None:
-    """The rehearsal has told it, or the stream has moved on since."""
+    """The rehearsal has reported it, or the stream has moved on since."""
     wait = Wait()
     last = max(wait.plan.sink.batches)[0]
     wait.plan = replace(wait.plan, fails_on_rows_of=set(range(last + 3)))

@@ -92,7 +92,7 @@ def test_a_role_of_the_aws_connection_is_assumed() -> None:
     ],
 )
 def test_other_ways_to_a_role_are_refused_by_name(extra: dict[str, Any], field: str) -> None:
-    """Without them the credentials would be those of another identity."""
+    """Without them the credentials would be those of a different identity."""
     with pytest.raises(InvalidRequestError, match=f"fields={field}"):
         home_config(fetched(home_uri="s3://b"), fetched(role_arn="arn:aws:iam::1:role/x", **extra))
 

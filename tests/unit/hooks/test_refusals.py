@@ -52,7 +52,7 @@ def test_airflow_retries_what_trying_again_can_mend_and_nothing_else(cls: type[S
 
 @pytest.mark.parametrize("cls", [InvalidRequestError, ConflictError, FencedError, SnapshotCorruptError])
 def test_what_a_person_must_decide_fails_at_once(cls: type[StreamStateError]) -> None:
-    """A retry would only say the same later."""
+    """A retry would only fail the same way later."""
     with pytest.raises(AirflowFailException, match=cls.__name__), told_to_airflow():
         raise cls("something is so", next_step="Do this.")
 
@@ -78,6 +78,6 @@ def test_an_error_survives_the_way_through_an_event(cls: type[StreamStateError])
 
 @pytest.mark.parametrize("raw", [None, {}, {"type": "ValueError", "message": "x", "context": {}}, {"message": 1}])
 def test_what_is_no_error_of_ours_is_told(raw: object) -> None:
-    """An event came through a database, perhaps of another release."""
+    """An event came through a database, perhaps of a different release."""
     with pytest.raises(ValueError, match="no"):
         error_from_json(raw)

@@ -180,7 +180,7 @@ def test_values_by_name_are_those_of_the_terms(cls: type, value: Any, meant: Any
 
 
 def test_a_value_by_name_is_refused_by_its_name() -> None:
-    """The field alone would not say which."""
+    """The field alone would not show which."""
     with pytest.raises(InvalidRequestError, match=r"alert_rules\.lag_over"):
         values_by_name(AlertRules, {"lag_over": "many"}, "alert_rules")
 
@@ -220,7 +220,7 @@ def test_a_launcher_is_what_is_left_of_its_fields() -> None:
 
 
 def test_a_dag_and_a_shell_ask_for_the_same_launcher() -> None:
-    """A stream that is deployed by one and asked for by the other is not deployed anew (Law 2)."""
+    """A stream that is deployed by one and asked for by the other is not deployed again (Law 2)."""
     of_a_dag = {"queue": 5, "is_new": True, "labels": {"team": 7}, "volumes": ["claim:data:/data"]}
     of_a_shell = {"queue": "5", "is_new": "true", "labels": '{"team": 7}', "volumes": '["claim:data:/data"]'}
     asked = launcher_choice("any", of_a_dag, None, None)

@@ -34,7 +34,7 @@ def test_the_installed_provider_has_what_is_used_of_it() -> None:
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://127.0.0.1:7077", "yarn"])
 def test_the_master_is_that_of_the_connection(connection: Any, master: str) -> None:
-    """It is in the command, so it is not said twice."""
+    """It is in the command, so it is not given twice."""
     found = spark_submission(connection(master))
     assert found.master == master
     assert found.spark_submit == ("spark-submit", "--master", master)
@@ -63,7 +63,7 @@ def test_the_launcher_can_read_what_the_provider_built(connection: Any) -> None:
 
 
 def test_a_missing_connection_is_an_error_and_not_yarn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The provider itself would start the job on YARN, and say so in a log line."""
+    """The provider itself would start the job on YARN, and report it in a log line."""
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_TEST", raising=False)
     with pytest.raises(InvalidRequestError, match=r"no such Spark connection\. spark_conn_id=spark_test"):
         spark_submission("spark_test")

@@ -28,7 +28,7 @@ from support.fake_clock import FakeClock
 
 
 def test_a_notification_is_written_read_and_cleaned_up(named: NamedHome) -> None:
-    """Where it lies, what it says, and that it is gone when it was obeyed; its content stays readable."""
+    """Where it is, what it reports, and that it is gone when it was obeyed; its content stays readable."""
     attempt = named.stream().deploy().runs()
     hook = named.hook()
     place = hook.client.order("drain", "flights", reason="new key", expires_in_seconds=60, request_id="r-1")
@@ -43,7 +43,7 @@ def test_a_notification_is_written_read_and_cleaned_up(named: NamedHome) -> None
 
 
 def test_a_notification_that_was_answered_and_left_lying_is_cleaned_up(named: NamedHome) -> None:
-    """An agent may die between its last word and the clean-up."""
+    """An agent may die between its last event and the clean-up."""
     attempt = named.stream().deploy().runs()
     hook = named.hook()
     place = hook.client.order("drain", "flights")
@@ -63,7 +63,7 @@ def test_the_same_request_is_the_same_notification(named: NamedHome) -> None:
 
 
 def test_a_stream_that_nobody_knows_is_refused_by_name(named: NamedHome) -> None:
-    """Drain, status and wait say so, and make nothing."""
+    """Drain, status and wait report it, and make nothing."""
     with pytest.raises(StreamNotFoundError):
         named.hook().client.order("drain", "nobody")
     with pytest.raises(StreamNotFoundError):
@@ -81,7 +81,7 @@ def test_a_hostile_id_is_refused_before_anything_is_touched(named: NamedHome, st
 
 
 def test_the_deployment_of_a_moment(named: NamedHome) -> None:
-    """A DAG run is about what was current when it began, however late it looks."""
+    """A DAG run is about what was current when it started, however late it looks."""
     stream, now, hook = named.stream(), SYSTEM_CLOCK.now(), named.hook()
     stream.deploy(now - timedelta(hours=3))
     stream.deploy(now - timedelta(hours=1))
@@ -92,7 +92,7 @@ def test_the_deployment_of_a_moment(named: NamedHome) -> None:
 
 
 def test_a_deployment_that_was_never_current_is_nobodys(named: NamedHome) -> None:
-    """Its deploy recorded it and died before the register moved; a run that began then is about the one before."""
+    """Its deploy recorded it and died before the register moved; a run that started then is about the one before."""
     stream, now, hook = named.stream(), SYSTEM_CLOCK.now(), named.hook()
     stream.deploy(now - timedelta(hours=3))
     stream.spec_alone(now - timedelta(hours=2))
@@ -193,7 +193,7 @@ def test_a_driver_does_not_inherit_airflows_own_environment() -> None:
 def test_the_logs_of_tasks_have_no_lines_of_botocore_unless_somebody_wants_them(
     named: NamedHome, level: int, kept: int
 ) -> None:
-    """It says at each wake-up where it has found its credentials."""
+    """It reports at each wake-up where it has found its credentials."""
     botocore = logging.getLogger("botocore")
     before = botocore.level
     try:

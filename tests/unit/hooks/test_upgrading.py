@@ -69,7 +69,7 @@ def test_an_upgrade_is_found_by_its_request(running: Controller, tmp_path: Path)
 
 
 def test_the_worker_stays_while_the_stream_may_stand_still(running: Controller, tmp_path: Path) -> None:
-    """It comes back with a wait only where a version runs; each step is told once."""
+    """It comes back with a wait only where a version runs; each step is reported once."""
     view = begun(running, tmp_path, "stalls")
     told: list[str] = []
     view = brought_to(running, view, "started", told)
@@ -105,13 +105,13 @@ def test_from_afar_it_is_over_before_the_stop_and_recorded_after_it(
         assert phases(named, view.upgrade_id) == before
         assert "`streamstate continue flights`" in line
         ended = give_up(running, "flights", view.upgrade_id, "finish", 30)
-        assert ended.outcome == "given_up"  # what was said first counts
+        assert ended.outcome == "given_up"  # what was reported first counts
         assert give_up_from_afar(running, "flights", view.upgrade_id, "finish").outcome == "given_up"
     assert running.status("flights").state in ("running", "launching")
 
 
 def test_what_somebody_else_cancelled_was_not_given_up_with_its_task(running: Controller, tmp_path: Path) -> None:
-    """A person's no counts; no try begins anew against it."""
+    """A person's no counts; no try starts again against it."""
     view = brought_to(running, begun(running, tmp_path, "hangs"), "rehearsing")
     assert not stands_for_nothing(running, view)
     running.upgrades.cancel("flights", view.upgrade_id, after_stop="finish", reason="no")

@@ -28,7 +28,7 @@ CONFIG = {
 
 
 def request_of(folder: Path) -> LaunchRequest:
-    """A script with a module beside it and one file of each kind."""
+    """A script with a module alongside it and one file of each kind."""
     job = folder / "code" / "job.py"
     (job.parent / "lib").mkdir(parents=True)
     job.write_text("import lib.sums\n")

@@ -72,7 +72,7 @@ def test_arguments_and_configuration_travel_in_files(tmp_path: Path) -> None:
 
 
 def test_the_users_configuration_comes_before_our_defaults(tmp_path: Path) -> None:
-    """The UI is off and the name is the script's, unless the user says otherwise."""
+    """The UI is off and the name is the script's, unless the user sets them otherwise."""
     built = command(tmp_path, conf={"spark.ui.enabled": "true", "spark.app.name": "orders"})
     assert properties(built) == ["spark.app.name=orders", "spark.ui.enabled=true"]
 
@@ -98,7 +98,7 @@ def test_a_master_on_this_machine_keeps_spark_on_loopback(tmp_path: Path, master
 
 
 def with_modules(tmp_path: Path, *names: str, **changes: Any) -> DriverCommand:
-    """A script with these modules beside it."""
+    """A script with these modules alongside it."""
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"x = {name!r}\n")
@@ -141,7 +141,7 @@ def test_the_users_environment_comes_before_ours(tmp_path: Path) -> None:
 
 
 def test_a_given_prefix_is_joined_with_the_request(tmp_path: Path) -> None:
-    """What a connection says stays in force, below what the request says, and its secrets leave the command line."""
+    """What a connection sets stays in force, below what the request sets, and its secrets leave the command line."""
     program = launch_request(tmp_path, "").spark_submit
     assert program is not None
     for name in ("a.zip", "b.zip"):
@@ -196,7 +196,7 @@ def test_a_given_prefix_is_joined_with_the_request(tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_spark_would_pass_or_say_late_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    """What cannot run, or would run differently than asked, is refused by name before a JVM starts."""
+    """What cannot run, or would run differently than asked, is refused explicitly before a JVM starts."""
     with pytest.raises(InvalidRequestError, match=words):
         command(tmp_path, **changes)
 
@@ -226,7 +226,7 @@ def test_no_error_shows_a_value(tmp_path: Path) -> None:
 
 
 def test_the_machines_own_spark_is_used_where_none_is_given(tmp_path: Path) -> None:
-    """Without a prefix the command begins with the spark-submit that is found, and a missing Java is said at once."""
+    """Without a prefix the command starts with the first spark-submit, and a missing Java is reported at once."""
     with pytest.raises(InvalidRequestError, match="Spark needs Java"):
         command(tmp_path, {"PATH": "/nowhere"}, spark_submit=None)
     java = tmp_path / "bin" / "java"
@@ -280,7 +280,7 @@ def test_pinned_jars_are_fetched_by_a_launch_alone(tmp_path: Path) -> None:
 
 
 def test_a_spark_that_cannot_reach_s3_is_refused_before_it_starts(tmp_path: Path) -> None:
-    """Which Hadoop it is cannot be seen: said, with the setting that helps."""
+    """Which Hadoop it is cannot be seen: reported, with the setting that helps."""
     with pytest.raises(InvalidRequestError, match="the Hadoop"):
         command(tmp_path, {"SPARK_HOME": str(tmp_path / "nothing")}, needs_s3=True)
     assert "--packages" not in command(tmp_path, needs_s3=True, conf={"spark.streamstate.s3.packages": "none"}).argv

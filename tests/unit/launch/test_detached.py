@@ -35,7 +35,7 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
 
 
 def test_start_ticks_are_those_that_others_see() -> None:
-    """What a process says of its own start is what ``/proc`` shows to all."""
+    """What a process reports of its own start is what ``/proc`` shows to all."""
     stat = read_stat(os.getpid())
     assert stat is not None
     assert detached.own_start_ticks() == stat.start_ticks

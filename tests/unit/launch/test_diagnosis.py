@@ -1,4 +1,4 @@
-"""Ends of drivers in words."""
+"""The texts of drivers' ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from airflow_streamstate.launch.local import reason_of_exit
     ],
 )
 def test_what_spark_hides_is_said_in_one_sentence(log: str, words: str) -> None:
-    """What a driver's log says somewhere in its middle becomes the reason of its end."""
+    """What a driver's log has somewhere in its middle becomes the reason of its end."""
     assert words in reason_of_exit(1, f"INFO before\n{log}\nINFO after")
 
 

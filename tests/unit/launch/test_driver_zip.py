@@ -17,7 +17,7 @@ from airflow_streamstate.launch.driver_zip import RUNNER, TRAVELLING, build_driv
 
 
 def test_equal_packages_make_equal_bytes(tmp_path: Path) -> None:
-    """Two zips of one package are the same file, and the digest says which."""
+    """Two zips of one package are the same file, and the digest shows which."""
     first = build_driver_zip(tmp_path / "a.zip")
     assert build_driver_zip(tmp_path / "b.zip") == first
     body = (tmp_path / "a.zip").read_bytes()
@@ -58,7 +58,7 @@ def test_the_zip_works_without_the_package(tmp_path: Path) -> None:
 
 
 def test_the_runner_runs_main_only_as_the_main_script(tmp_path: Path) -> None:
-    """Imported once more, as multiprocessing does, the runner does nothing; run, it ends as main says."""
+    """Imported once more, as multiprocessing does, the runner does nothing; run, it exits as main returns."""
     write_runner(tmp_path / "runner.py")
     room = tmp_path / "airflow_streamstate" / "driver"
     room.mkdir(parents=True)
@@ -77,7 +77,7 @@ def test_the_runner_runs_main_only_as_the_main_script(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """Where no file can be, the error says which path."""
+    """Where no file can be, the error reports which path."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidRequestError, match="cannot be used") as caught:
         build_driver_zip(tmp_path / "file" / "a.zip")

@@ -1,7 +1,7 @@
 """EMR Serverless and EMR on EKS: what is asked of AWS, and what its answers mean.
 
-moto runs the flows. Its ``clientToken`` is not idempotent, as that of AWS is said to be, and its runs start nothing:
-tokens, states and races are tested by botocore's Stubber. No test has seen AWS.
+moto runs the flows. Its ``clientToken`` is not idempotent, as that of AWS is by its manual; its runs start
+nothing: tokens, states and races are tested by botocore's Stubber. No test has seen AWS.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SECRET = "hunter2-but-longer"
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """moto, for S3 and EMR; its runs of EMR Serverless would have ended as they begin."""
+    """moto, for S3 and EMR; its runs of EMR Serverless would end as soon as they start."""
     with pytest.MonkeyPatch.context() as patch, s3_server() as url:
         patch.setattr("moto.emrserverless.models.JOB_STATUS", "RUNNING")
         yield url
@@ -233,7 +233,7 @@ def test_a_caller_may_die_between_start_and_record(
     s3 = aws.client("s3", endpoint_url=endpoint)
     s3.delete_object(Bucket=BUCKET, Key=record)
     started = dict(aws.asked)["StartJobRun"]
-    # moto says of every run that it began at midnight.
+    # moto reports that every run started at midnight.
     method = run_answer(kind, "RUNNING")[0]
     runs = [run_answer(kind, "RUNNING", **more)[1]["jobRun"] for more in candidates(started)]
     listed = [{**run, "id": run.get("jobRunId", run.get("id"))} for run in runs]
@@ -253,7 +253,7 @@ def test_a_caller_may_die_between_start_and_record(
 
 
 def candidates(started: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Facts of listed runs: one of another name, one of this name with other tags, ours, and one after it."""
+    """Facts of listed runs: one of a different name, one of this name with other tags, ours, and one after it."""
     name, tags = started["name"], started["tags"]
     after = datetime(2026, 3, 2, tzinfo=timezone.utc)
     return [
@@ -381,7 +381,7 @@ def test_every_state_of_the_models_is_known() -> None:
 
 
 def test_a_lost_answer_leaves_the_start_open(endpoint: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """It may have started: the same launch again tells, by its token."""
+    """It may have started: the same launch again reports it, by its token."""
     kind = EmrServerlessLauncher
     driver = request_for(tmp_path, options_of(kind, endpoint), kind, key_of(request))
     aws = Aws([("start_job_run", "InternalServerException")] * 3)
@@ -394,7 +394,7 @@ def test_a_lost_answer_leaves_the_start_open(endpoint: str, tmp_path: Path, requ
 def test_an_aws_that_refuses_us_says_nothing_about_a_driver(
     endpoint: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """``find`` then cannot be asked, which is not *never begun*."""
+    """``find`` then cannot be asked, which is not *never started*."""
     kind = EmrServerlessLauncher
     driver = request_for(tmp_path, options_of(kind, endpoint), kind, key_of(request))
     with pytest.raises(InvalidRequestError, match="AWS refuses this"):
@@ -446,7 +446,7 @@ def test_what_emr_cannot_do_is_refused_before_anything_is_written(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """With the way on, and without the secret."""
+    """With the next step, and without the secret."""
     driver = request_for(tmp_path, options_of(kind, endpoint), kind, key_of(request))
     with pytest.raises(InvalidRequestError, match=words) as caught:
         launcher_of(kind, Aws([])).launch(replace(driver, **changes))

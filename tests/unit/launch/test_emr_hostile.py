@@ -151,7 +151,7 @@ def test_a_forged_record_is_refused(kind: type[_EmrLauncher]) -> None:
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_the_run_of_another_launch_is_neither_told_nor_cancelled(kind: type[_EmrLauncher]) -> None:
-    """An id of the right form may be that of any run of the account: its tags say whose it is."""
+    """An id of the right form may be that of any run of the account: its tags show whose it is."""
     run = {
         "id": "00run",
         "jobRunId": "00run",

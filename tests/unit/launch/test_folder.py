@@ -28,7 +28,7 @@ from airflow_streamstate.launch.folder import (
 
 @contextmanager
 def file_size_limit(most_bytes: int) -> Iterator[None]:
-    """No file of this process may grow beyond that: the kernel's own way to say that a disk is full."""
+    """No file of this process may grow beyond that: the kernel's own way to report that a disk is full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
@@ -56,7 +56,7 @@ def test_only_the_first_create_wins(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
-    """A write that does not fit leaves the old file, and no half one beside it."""
+    """A write that does not fit leaves the old file, and no half one next to it."""
     write_file(tmp_path / "a", b"1")
     with file_size_limit(100), pytest.raises(UnavailableError, match="did not take"):
         write_file(tmp_path / "a", b"2" * 1000)
@@ -65,13 +65,13 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_read_only_disk_is_called_one(tmp_path: Path) -> None:
-    """Nothing is wrong with the path: the disk is to be mounted writable."""
+    """Nothing is wrong with the path: the disk needs to be mounted writable."""
     with pytest.raises(ReadOnlyError, match="read-only disk"), translated(tmp_path):
         raise OSError(errno.EROFS, "")
 
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    """A file where the folder should be is the user's to mend."""
+    """A file where the folder should be is the user's to fix."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidRequestError, match="cannot be used"):
         LaunchFolder(tmp_path / "file" / "launch").prepare({})
@@ -88,7 +88,7 @@ def test_the_first_intent_stays(tmp_path: Path) -> None:
 
 
 def test_closing_takes_the_drivers_place(tmp_path: Path) -> None:
-    """The first one wins: a driver that began before is not closed."""
+    """The first one wins: a driver that started before is not closed."""
     folder = LaunchFolder(tmp_path)
     assert folder.close({"launch_key": "k"})
     assert folder.handle() == {"launch_key": "k", "closed": True}
@@ -107,14 +107,14 @@ def test_an_exit_status_is_a_number_or_nothing(tmp_path: Path, text: str, code: 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe"])
 def test_a_damaged_file_is_named(tmp_path: Path, body: bytes) -> None:
-    """A file that is not what its name says is neither obeyed nor passed over (Law 7)."""
+    """A file that is not what its name indicates is neither obeyed nor passed over (Law 7)."""
     (tmp_path / INTENT).write_bytes(body)
     with pytest.raises(MalformedMessageError, match=INTENT):
         LaunchFolder(tmp_path).intent()
 
 
 def test_the_lock_is_seen(tmp_path: Path) -> None:
-    """A held lock is told apart from a free one."""
+    """A held lock is distinguished from a free one."""
     folder = LaunchFolder(tmp_path)
     folder.close({})
     assert folder.is_held() is False

@@ -22,7 +22,7 @@ def test_they_are_read_from_the_folder_of_the_launch(tmp_path: Path) -> None:
 
 
 def test_a_release_that_knew_no_references_handed_none_over(tmp_path: Path) -> None:
-    """Its file is whole, and says nothing of them."""
+    """Its file is complete, and contains nothing of them."""
     (tmp_path / "driver.json").write_text(json.dumps({"launch_key": "d-0001-a0001", "arguments": []}))
     assert handed_over_secrets(handle({"folder": str(tmp_path)})) == ()
 

@@ -28,7 +28,7 @@ SECRETS = {
 
 
 def test_a_list_of_names_is_kept_and_nothing_else() -> None:
-    """Whatever a worker has beside it may be a secret."""
+    """Whatever a worker has in its environment may be a secret."""
     kept = {"PATH": "/bin", "LC_ALL": "C", "SPARK_HOME": "/s", "PYTHONPATH": "/p", "https_proxy": "p", "TZ": "UTC"}
     assert inherited({**SECRETS, **kept}) == kept
 
@@ -42,7 +42,7 @@ def test_credentials_of_the_environment_reach_a_driver_whose_home_needs_them(uri
 
 
 def test_a_connection_with_credentials_hands_over_no_others() -> None:
-    """Half of one identity and half of another would be neither."""
+    """Half of one identity and half of a different one would be neither."""
     options = StoreOptions(S3Options(access_key_id="a", secret_access_key="b"), azure=AzureOptions(account_key="k"))
     environ = {**SECRETS, "AWS_REGION": "eu", "AZURE_STORAGE_SAS_TOKEN": "x", "AZURE_AUTHORITY_HOST": "h"}
     found = options.of_environment(["s3://b", "abfss://c@a.dfs.core.windows.net"], environ)

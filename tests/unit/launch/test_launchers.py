@@ -24,7 +24,7 @@ def test_a_request_goes_to_the_launcher_that_it_names(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_is_not_installed_is_named_with_the_nearest(tmp_path: Path) -> None:
-    """A slip of the pen is told from a missing package."""
+    """A slip of the pen is distinguished from a missing package."""
     request = replace(launch_request(tmp_path, ""), launcher="kubernets")
     with pytest.raises(InvalidRequestError, match="no launcher of this name") as caught:
         Launchers(SYSTEM_CLOCK).launch(request)
@@ -56,7 +56,7 @@ def test_a_handle_that_its_reader_refused_is_not_acted_on(tmp_path: Path) -> Non
 
 
 def test_one_launcher_can_be_the_only_one(tmp_path: Path) -> None:
-    """As for a test, or for a program with a launcher of its own."""
+    """As for a test, or for a program with its own launcher."""
     only = StillLauncher(FakeClock())
     launchers = Launchers.of(only, only.clock)
     assert Launchers.of(launchers, only.clock) is launchers

@@ -27,7 +27,7 @@ def test_another_launchers_handle_is_refused() -> None:
 
 
 def test_a_handle_without_a_folder_is_unknown_and_not_killed() -> None:
-    """A damaged handle says nothing about a driver."""
+    """A damaged handle proves nothing about a driver."""
     handle = LaunchHandle("local", KEY, {})
     assert LAUNCHER.status(handle).state == "unknown"
     assert LAUNCHER.kill(handle, 0.0).state == "unknown"
@@ -65,7 +65,7 @@ def test_a_driver_of_another_container_is_not_ended_by_its_number(tmp_path: Path
 
 
 def test_an_intent_of_another_key_is_a_conflict(tmp_path: Path) -> None:
-    """A folder that another launch has begun in is not shared."""
+    """A folder that another launch has started in is not shared."""
     request = launch_request(tmp_path, "exit 0")
     Path(request.folder).mkdir(parents=True)
     (Path(request.folder) / INTENT).write_text('{"launch_key": "d-0009-a0009"}')
@@ -87,7 +87,7 @@ def test_a_leader_that_cannot_start_is_said(tmp_path: Path) -> None:
 
 
 def test_the_place_of_a_log_that_cannot_be_is_named(tmp_path: Path) -> None:
-    """A file where the log's folder should be is the user's to mend."""
+    """A file where the log's folder should be is the user's to fix."""
     (tmp_path / "file").touch()
     with pytest.raises(InvalidRequestError, match="cannot be used"):
         LAUNCHER.launch(launch_request(tmp_path, "exit 0", log_path=str(tmp_path / "file" / "log")))

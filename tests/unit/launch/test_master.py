@@ -1,4 +1,4 @@
-"""What a master URL says, and whether a standalone master answers."""
+"""What a master URL means, and whether a standalone master answers."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_master_that_only_the_driver_reaches_is_not_asked(tmp_path: Path, sile
 
 
 def test_a_port_that_is_none_does_not_answer() -> None:
-    """It is told like one that is silent."""
+    """It is reported like one that is silent."""
     with pytest.raises(UnavailableError, match="does not answer"):
         check_master_answers("spark://127.0.0.1:99999", {})
 

@@ -35,7 +35,7 @@ def test_a_number_that_json_does_not_know_is_left_to_be_refused() -> None:
 
 
 def test_a_name_that_a_launcher_lacks_is_told_with_the_nearest() -> None:
-    """A slip of the pen is told from an option that does not exist."""
+    """A slip of the pen is distinguished from an option that does not exist."""
     assert read_options("any", {"queue": 5}, ["queue"]) == {"queue": "5"}
     for name, step in (("quue", "Did you mean queue?"), ("zzz", "Use one of the known ones.")):
         with pytest.raises(InvalidRequestError, match="no such option") as caught:

@@ -27,7 +27,7 @@ def test_the_connector_is_of_the_hadoop_that_spark_is_built_on(tmp_path: Path) -
 
 
 def test_of_another_hadoop_all_is_taken_that_it_asks_for(tmp_path: Path) -> None:
-    """What was not tried is not cut, and said to be untried."""
+    """What was not tried is not cut, and is reported as untried."""
     other = connector_for(spark(tmp_path, "hadoop-client-api-3.4.1.jar"), {SETTING: "auto"})
     assert (other.packages, other.excludes) == (("org.apache.hadoop:hadoop-aws:3.4.1",), ())
     assert "untried" in other.reason
@@ -52,14 +52,14 @@ def test_nothing_is_brought_to_a_spark_that_has_one(
 
 
 def test_other_coordinates_can_be_named(tmp_path: Path) -> None:
-    """What the user says is brought, and nothing beside it."""
+    """What the user names is brought, and nothing else."""
     named = connector_for(spark(tmp_path, "hadoop-client-api-3.5.0.jar"), {SETTING: "g:a:1, g:b:2"})
     assert (named.packages, named.excludes) == (("g:a:1", "g:b:2"), ())
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_spark_that_cannot_be_looked_at_is_refused(tmp_path: Path, known: bool) -> None:
-    """Told before anything is started, with the setting that helps."""
+    """Reported before anything is started, with the setting that helps."""
     with pytest.raises(InvalidRequestError, match="the Hadoop") as refused:
         connector_for(tmp_path if known else None, {})
     assert SETTING in refused.value.next_step

@@ -58,7 +58,7 @@ def test_a_repository_is_asked_by_https(url: str, tmp_path: Path) -> None:
 
 
 def test_pinned_is_for_the_hadoop_that_was_tried(tmp_path: Path) -> None:
-    """Of another one no digest is known; where a deployment brings the connector nothing is added."""
+    """Of a different one no digest is known; where a deployment brings the connector nothing is added."""
     conf = {SETTING: "pinned"}
     for version, words in (("3.5.0", ""), ("3.4.2", "are not pinned")):
         home = tmp_path / version

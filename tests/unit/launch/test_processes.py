@@ -1,4 +1,4 @@
-"""What ``/proc`` says, also where it says it badly."""
+"""What ``/proc`` shows, also where it shows it badly."""
 
 from __future__ import annotations
 
@@ -139,5 +139,5 @@ def test_a_machine_without_proc_has_no_boot(tmp_path: Path) -> None:
     ],
 )
 def test_an_exit_status_is_put_into_words(code: int, words: str) -> None:
-    """128 + n is the signal n, where there is one."""
+    """128 + n is the signal n, if that exists."""
     assert words in exit_sentence(code)

@@ -13,7 +13,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 
 
 def java_load(body: bytes) -> dict[str, str]:
-    """What ``java.util.Properties.load`` makes of it, as its documentation says."""
+    """What ``java.util.Properties.load`` makes of it, as its documentation describes."""
     values = {}
     for line in re.split(r"[\r\n]+", body.decode("ascii")):
         line = line.lstrip(" \t\f")

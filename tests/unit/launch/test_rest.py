@@ -62,7 +62,7 @@ def test_other_schemes_and_no_urls_are_no_answer(url: str) -> None:
 
 
 def test_json_that_is_none_is_an_empty_object() -> None:
-    """Also where it is nested so deep that Python gives up."""
+    """Also where it is nested so deep that Python cannot read it."""
     with hostile_server(answering({"/list": [1]}, lambda handler: handler.wfile.write(b"[" * 100_000))) as server:
         assert ask("GET", f"{server.url}/list").json == {}
         with pytest.raises(UnavailableError):

@@ -18,7 +18,7 @@ SessionOf = Callable[..., Session]
 
 @pytest.fixture
 def session_of() -> Iterator[SessionOf]:
-    """The session of a living process of our own, with other facts.
+    """The session of our own living process, with other facts.
 
     Not of this one: under a container's init, a test run may belong to a session that has no pid here.
     """
@@ -59,7 +59,7 @@ def test_dead_is_said_only_with_proof(
 
 
 def test_pids_mean_something_only_where_they_were_given(tmp_path: Path, session_of: SessionOf) -> None:
-    """A session of another pid namespace or boot is not ours to signal."""
+    """A session of a different pid namespace or boot is not ours to signal."""
     assert session_of(tmp_path).is_ours
     assert not session_of(tmp_path, pid_namespace="pid:[1]").is_ours
     assert not session_of(tmp_path, boot_id="b").is_ours

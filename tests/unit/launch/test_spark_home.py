@@ -59,7 +59,7 @@ def test_a_given_program_is_found_on_path(tmp_path: Path) -> None:
 
 
 def test_the_python_of_a_pip_installation_goes_with_it(tmp_path: Path) -> None:
-    """A spark-submit of another virtual environment runs with that environment's python, which has its pyspark."""
+    """A spark-submit of a different virtual environment runs with that environment's python, which has its pyspark."""
     path = program(tmp_path / "bin" / "spark-submit")
     program(tmp_path / "bin" / "find_spark_home.py")
     python = program(tmp_path / "bin" / "python3")
@@ -100,7 +100,7 @@ def test_java_is_that_of_java_home_or_of_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"JAVA_HOME": "/nowhere", "PATH": "/usr/bin"}])
 def test_no_java_is_one_clear_sentence(environ: dict[str, str]) -> None:
-    """A missing Java is said with what to install, also where a wrong JAVA_HOME hides a right one on PATH."""
+    """A missing Java is reported with what to install, also where a wrong JAVA_HOME hides a right one on PATH."""
     with pytest.raises(InvalidRequestError, match="Spark needs Java, and there is none") as caught:
         check_java(environ, None)
     assert "Install a Java 17 runtime" in caught.value.next_step
@@ -123,7 +123,7 @@ def test_an_installation_may_set_java_itself(tmp_path: Path) -> None:
     ],
 )
 def test_an_installation_tells_its_version_by_its_core(tmp_path: Path, jars: list[str], version: str) -> None:
-    """Which Spark would run a driver is known without starting it; where it cannot be told nothing is guessed."""
+    """Which Spark would run a driver is known without starting it; if it cannot be known, nothing is guessed."""
     (tmp_path / "jars").mkdir()
     for jar in jars:
         (tmp_path / "jars" / jar).write_bytes(b"")

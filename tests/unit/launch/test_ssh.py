@@ -1,4 +1,4 @@
-"""The SSH launcher where there is no host to ask."""
+"""The SSH launcher without a host to ask."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def handle_of(**data: object) -> LaunchHandle:
 
 
 def test_a_host_that_takes_no_connection_is_unknown(launcher: SshLauncher, tmp_path: Path) -> None:
-    """With the reason; finding and launching say that they can be tried again."""
+    """With the reason; finding and launching report that they can be tried again."""
     options = {"host": "127.0.0.1", "port": free_port()}
     status = launcher.status(handle_of(options=options))
     assert status.state == "unknown"

@@ -25,7 +25,7 @@ Act = Callable[[paramiko.Channel], None]
 
 
 def word(**said: object) -> bytes:
-    """As the program on a host says it."""
+    """As the program on a host reports it."""
     return f"\n{MARK}{json.dumps(said)}\n".encode()
 
 
@@ -125,7 +125,7 @@ def handle(options: dict[str, object], /, **data: object) -> LaunchHandle:
 
 @pytest.mark.parametrize("act", [beating, dripping, endless, complaining])
 def test_a_host_that_never_comes_to_an_end_is_unknown(launcher: SshLauncher, tmp_path: Path, act: Act) -> None:
-    """However much it says meanwhile: the time and the size of a conversation are limited."""
+    """However much it prints: the time and the size of a conversation are limited."""
     with host(tmp_path, act) as options:
         assert launcher.status(handle(options)).state == "unknown"
         assert not launcher.kill(handle(options), 0.0).has_ended
@@ -163,7 +163,7 @@ def test_odd_answers_leave_the_driver_unknown(launcher: SshLauncher, tmp_path: P
 
 
 def test_a_host_is_told_a_place_and_never_a_folder(launcher: SshLauncher, tmp_path: Path) -> None:
-    """Whatever a handle says of folders and processes: the host finds them by scope and key."""
+    """Whatever a handle reports of folders and processes: the host finds them by scope and key."""
     asked: list[bytes] = []
 
     def listen(channel: paramiko.Channel) -> None:

@@ -9,7 +9,7 @@ from airflow_streamstate.launch.submit_options import SubmitOptions, absorb_conf
 
 
 def test_lists_are_joined_and_single_values_are_the_later_ones() -> None:
-    """A connection's jars stay beside the request's; where both set one key, the request has its way."""
+    """A connection's jars stay alongside the request's; where both set one key, the request has its way."""
     first = SubmitOptions(conf={"spark.a": "1", "spark.b": "1"}, jars=("a.jar",), master="yarn")
     joined = first.joined_with(SubmitOptions(conf={"spark.b": "2"}, jars=("b.jar",), packages=("g:a:1",)))
     assert joined == SubmitOptions(
@@ -39,7 +39,7 @@ def test_a_prefix_is_taken_apart() -> None:
 
 
 def test_a_properties_file_and_a_deploy_mode_are_noticed() -> None:
-    """Both change what the launcher has to say itself."""
+    """Both change what the launcher has to set itself."""
     rest, options = read_prefix(["--properties-file", "/x", "--deploy-mode", "cluster"])
     assert rest == ("--properties-file", "/x")
     assert options.has_properties_file

@@ -1,4 +1,4 @@
-"""A cluster of YARN whose servers lie, and handles that are not what the launcher wrote."""
+"""A cluster of YARN whose servers give false answers, and handles that are not what the launcher wrote."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def handle(url: str, **data: object) -> LaunchHandle:
 
 
 def app(**fields: object) -> dict[str, object]:
-    """As the ResourceManager tells of a driver."""
+    """As the ResourceManager reports a driver."""
     return {"id": APP, "state": "RUNNING", "user": "spark", "queue": "default", "startedTime": 1, **fields}
 
 
@@ -218,7 +218,7 @@ def test_a_forged_staging_folder_is_not_removed(launcher: YarnLauncher, tmp_path
 
 
 def test_the_application_of_another_launch_is_neither_told_nor_killed(launcher: YarnLauncher) -> None:
-    """An id of the right form may be that of any application: its tags say whose it is."""
+    """An id of the right form may be that of any application: its tags show whose it is."""
     answers = cluster(app())
     answers = {**answers, "/cluster/apps": {"apps": None}, f"/apps/{APP}": {"app": app(applicationTags="other")}}
     with hostile_server(answering(answers)) as server:

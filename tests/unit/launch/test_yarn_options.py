@@ -20,7 +20,7 @@ from support.loopback import QuietHandler, free_port, served
 
 
 def site(folder: Path, **values: str) -> Path:
-    """A folder with a yarn-site.xml of these properties; ``__`` stands for a dot."""
+    """A folder with a yarn-site.xml of these properties; ``__`` means a dot."""
     rows = "".join(
         f"<property><name>{name.replace('__', '.')}</name><value>{value}</value></property>"
         for name, value in values.items()
@@ -135,7 +135,7 @@ def test_a_tag_is_of_one_stream_and_one_key() -> None:
 
 
 def test_memory_is_reckoned_as_spark_does() -> None:
-    """Heap and what is beside it: a tenth, 384 MiB at least, or what the configuration says."""
+    """Heap and what is added to it: a tenth, 384 MiB at least, or what the configuration sets."""
     assert [megabytes(text) for text in ("512", "512m", "1g", "2gb", "1024k", "many")] == [512, 512, 1024, 2048, 1, 0]
     assert driver_megabytes({}) == 1408
     assert driver_megabytes({"spark.driver.memory": "10g"}) == 11264

@@ -18,7 +18,7 @@ from support.airflow_streams import NamedHome
 
 
 class Noting(BaseNotifier):
-    """Keeps what it was told."""
+    """Records what it received."""
 
     template_fields = ("text",)
 
@@ -31,7 +31,7 @@ class Noting(BaseNotifier):
 
 
 class Raising(BaseNotifier):
-    """Cannot tell anything."""
+    """Cannot notify anyone."""
 
     def notify(self, context: Any) -> None:
         raise ConnectionError(f"no way to tell {context['alert']['rule']}")
@@ -49,7 +49,7 @@ def failed(named: NamedHome) -> NamedHome:
 
 
 def test_every_notifier_is_told_each_alert_once(failed: NamedHome, context: MakeContext) -> None:
-    """With the fields of the alert in its templates; called again, it tells nothing."""
+    """With the fields of the alert in its templates; called again, it reports nothing."""
     told: list[str] = []
     notifier = StreamNotifier(notifiers=[Noting(told), Noting(told, "{{ alert.text }}")])
     notifier(context())
@@ -67,7 +67,7 @@ def test_every_notifier_is_told_each_alert_once(failed: NamedHome, context: Make
 
 
 def test_a_notifier_that_raises_stops_nothing(failed: NamedHome, context: MakeContext) -> None:
-    """The others are told; the task goes on, and says how often it failed."""
+    """The others are sent; the task continues, and reports how often it failed."""
     told: list[str] = []
     found = StreamNotifier(notifiers=[Raising(), Noting(told)]).looked(context())
     assert told == ["raised flights driver_dead", "raised trains driver_dead"]
@@ -79,7 +79,7 @@ def test_a_notifier_that_raises_stops_nothing(failed: NamedHome, context: MakeCo
 def test_an_alert_that_no_notifier_told_fails_the_task_and_is_told_by_the_next_try(
     failed: NamedHome, context: MakeContext
 ) -> None:
-    """Each alert is tried, and what one of several notifiers has told is not repeated."""
+    """Each alert is tried, and what one of several notifiers has sent is not repeated."""
     told: list[str] = []
     with pytest.raises(UnavailableError, match=r"no notifier has told some alerts\. alerts=2 told=0"):
         StreamNotifier(notifiers=[Raising()])(context())

@@ -1,4 +1,4 @@
-"""Airflow in a home of its own."""
+"""Airflow in its own home."""
 
 from collections.abc import Callable
 from pathlib import Path

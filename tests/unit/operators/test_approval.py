@@ -30,7 +30,7 @@ def answered(by: str | None, triggered_by: str | None, option: str = "Approve") 
     [("ada", "ada", "ada has triggered this run"), ("Ada", "ada", "Ada has"), (None, "ada", "nobody has answered")],
 )
 def test_who_triggered_the_run_may_not_approve(by: str | None, triggered_by: str, word: str) -> None:
-    """The task fails, without another try, and says what to do."""
+    """The task fails, without another try, and reports what to do."""
     with pytest.raises(AirflowFailException, match=word) as error:
         answered(by, triggered_by)
     assert "Another user clears this task, and approves." in str(error.value)
@@ -48,7 +48,7 @@ def test_who_triggered_the_run_may_reject() -> None:
 
 
 def test_a_dag_of_declared_streams_asks_another_person() -> None:
-    """By ``approved_by_another`` alone, or beside ``needs_approval``."""
+    """By ``approved_by_another`` alone, or together with ``needs_approval``."""
     dag = StreamsDag(".", dag_id="declared", approved_by_another=True)
     assert isinstance(dag.task_dict["approve"], ApprovalByAnotherOperator)
     assert dag.task_dict["apply"].upstream_task_ids >= {"approve"}

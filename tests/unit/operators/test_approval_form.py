@@ -34,7 +34,7 @@ def form(plan: dict[str, Any]) -> list[str]:
 
 
 def test_the_form_has_sentences_and_a_table_of_changed_rows() -> None:
-    """A remedy is a sentence of its own, and a row that changed has its key, its old and its new values."""
+    """Each remedy is a separate sentence, and a row that changed has its key, its old and its new values."""
     difference = {"code": "c", "verdict": "hazardous", "reason": "the sum became a max", "remedy": "Nothing to do."}
     comparison = {
         "same": 4, "changed": 2, "only_old": 0, "only_new": 0, "samples_old": [], "samples_new": [],

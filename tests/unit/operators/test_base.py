@@ -126,7 +126,7 @@ def test_an_event_ends_the_task_as_the_wait_in_a_worker_would(context: MakeConte
 
 
 def test_an_event_that_is_none_of_ours_fails_the_task(context: MakeContext) -> None:
-    """It may come from a triggerer of another release."""
+    """It may come from a triggerer of a different release."""
     with pytest.raises(AirflowFailException, match="no event of StreamStateTrigger"):
         StopStreamOperator(task_id="stop", stream_id="flights").execute_complete(context(), "success")
 

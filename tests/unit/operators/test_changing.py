@@ -42,7 +42,7 @@ def test_what_cannot_be_meant_is_refused(operator: type[ChangingOperator], field
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_label_is_part_of_a_change_only_where_one_is_given(operator: type[ChangingOperator]) -> None:
-    """What was asked for without one keeps its digest: a task that is cleared finds what it began."""
+    """A request without one keeps its digest: a task that is cleared finds what it started."""
     plain = operator(task_id="t", stream_id="flights").change()
     labelled = operator(task_id="t", stream_id="flights", version_label="v7").change()
     assert "version_label" not in plain.patch.values

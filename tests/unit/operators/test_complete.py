@@ -68,7 +68,7 @@ def test_what_was_not_recorded_is_emitted_again(attempt: ScriptedAttempt, contex
 
 
 def test_other_events_do_not_hide_the_cursor(attempt: ScriptedAttempt, context: MakeContext) -> None:
-    """However many, of another query or without an extra."""
+    """However many, of a different query or without an extra."""
     recorded = Recorded()
     commits_through(attempt, 0, NOON + HOUR)
     emit(context, recorded)
@@ -80,7 +80,7 @@ def test_other_events_do_not_hide_the_cursor(attempt: ScriptedAttempt, context: 
 
 
 def test_the_first_one_can_be_named_and_a_run_emits_so_many(attempt: ScriptedAttempt, context: MakeContext) -> None:
-    """A stream with a past: the next run goes on."""
+    """A stream with a past: the next run continues."""
     recorded = Recorded()
     commits_through(attempt, 0, NOON + HOUR)
     more = {"first_partition_at": "2026-03-01T09:00:00Z", "max_partitions": "3"}
@@ -119,7 +119,7 @@ def test_before_airflow_3_3_one_event_names_all_that_is_new(attempt: ScriptedAtt
 def test_a_field_that_cannot_be_meant_is_a_mistake(
     attempt: ScriptedAttempt, context: MakeContext, more: dict[str, Any]
 ) -> None:
-    """Said with its name; nothing is emitted."""
+    """Reported with its name; nothing is emitted."""
     commits_through(attempt, 0, NOON)
     with pytest.raises(AirflowFailException, match=next(iter(more))):
         emit(context, Recorded(), **more)

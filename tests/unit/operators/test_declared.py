@@ -118,7 +118,7 @@ def test_the_next_run_waits_for_a_driver_that_was_launched(
 def test_an_upgrade_is_stepped_in_workers_and_found_again_by_a_retry(
     named: NamedHome, folder: Path, wave: Any, ours: Any
 ) -> None:
-    """What a killed worker has begun is this task's own, with the result of a task that was not killed. (Law 2)"""
+    """What a killed worker has started is this task's own, with the result of a task that was not killed. (Law 2)"""
     declare(folder, "a", "proves")
     to_the_end(wave(), ours)
     declare(folder, "a", "proves", conf={"spark.x": "1"})
@@ -197,7 +197,7 @@ def test_a_stream_that_no_file_declares_is_stopped_without_a_worker(
 
 
 def test_its_time_is_one_over_all_deferrals(named: NamedHome, folder: Path, wave: Any, ours: Any) -> None:
-    """A stream that does not start fails at its deadline, whoever waits; the error says what was seen. (Law 6)"""
+    """A stream that does not start fails at its deadline, whoever waits; the error reports what was seen. (Law 6)"""
     declare(folder, "a", "hangs")
     make = wave(timeout_seconds=600)
     deferred = deferral_of(make(), ours)
@@ -209,7 +209,7 @@ def test_its_time_is_one_over_all_deferrals(named: NamedHome, folder: Path, wave
 
 
 def test_a_triggerer_that_cannot_look_ends_the_wait(named: NamedHome, folder: Path, wave: Any, ours: Any) -> None:
-    """It would fire again at once: its error is the task's. What waits is no answer of another release, either."""
+    """It would fire again at once: its error is the task's. What waits is no answer of a different release, either."""
     declare(folder, "a", "hangs")
     make = wave()
     deferred = deferral_of(make(), ours)
@@ -222,7 +222,7 @@ def test_a_triggerer_that_cannot_look_ends_the_wait(named: NamedHome, folder: Pa
 
 
 def test_who_applies_files_says_what_they_may_not_leave(folder: Path, ours: Any) -> None:
-    """The author of a file has no say in it; a DAG's root is one from the folder of the DAG's file."""
+    """The author of a file does not decide it; a DAG's root is one from the folder of the DAG's file."""
     declare(folder, "flights")
     found = CompareStreamsOperator(task_id="compare", streams=str(folder), root=str(folder), rehearse=False)
     (one,) = found.execute(ours)["streams"]

@@ -111,7 +111,7 @@ def test_the_restart_policy_is_the_streams(
 
 
 def test_alert_rules_owner_and_labels_are_the_streams(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
-    """As values or as rendered text; what is not given stays, and a name that is wrong is told the nearest one."""
+    """As values or as rendered text; what is not given stays, and a wrong name is refused with the nearest one."""
     script = scripted_driver.script(tmp_path, "finishes")
     deploy(
         script, wait_until="finished", alerts='{"no_commit_seconds": "300", "off": ["lag"]}', stream_owner="ada",
@@ -196,7 +196,7 @@ def test_a_clear_after_a_newer_deployment_is_a_conflict_that_names_it(
 def test_a_task_that_is_cleared_with_the_script_mended_begins_anew(
     named: NamedHome, context: MakeContext, tmp_path: Path
 ) -> None:
-    """The natural thing to do after a failure: mend the script, clear the task."""
+    """The natural thing to do after a failure: fix the script, clear the task."""
     script = scripted_driver.script(tmp_path, "fails")
     with pytest.raises(AirflowException, match="boom"):
         deploy(script).execute(context())
@@ -267,7 +267,7 @@ def test_secrets_in_a_field_of_json_are_hidden_too(tmp_path: Path) -> None:
 def test_references_are_shown_and_recorded_as_they_are(
     named: NamedHome, context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reference is no secret: rendered fields and the record have it, the driver alone has what it stands for."""
+    """A reference is no secret: rendered fields and the record have it, the driver alone has what it resolves to."""
     monkeypatch.setenv("AIRFLOW_CONN_ORDERS_DB", '{"conn_type": "generic", "password": "hunter-of-db"}')
     monkeypatch.setenv("AIRFLOW_VAR_TOKEN", "hunter-of-token")
     operator = deploy(

@@ -79,7 +79,7 @@ def test_an_export_is_replaced_unless_a_field_says_otherwise() -> None:
 def test_state_that_could_not_be_read_fails_the_task_and_is_told(
     shelf: Shelf, ours: Any, pushed: Pushed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written stays, and the XCom says what is not in it."""
+    """What was written stays, and the XCom reports what is left out."""
     look = Readings.look
 
     def with_a_hole(*given: Any) -> dict[str, Any]:

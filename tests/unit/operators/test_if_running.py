@@ -87,7 +87,7 @@ def test_deferred_the_result_is_the_same(running: NamedHome, ours: Any, pushed: 
 
 
 def test_a_stream_that_does_not_run_is_deployed(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
-    """For the first time, and after a stop; a retry finds what it began."""
+    """For the first time, and after a stop; a retry finds what it started."""
     script = scripted_driver.script(tmp_path, "runs")
     assert ensure(script).execute(context())["deployment_id"] == "d-0001"
     assert ensure(script).execute(context())["deployment_id"] == "d-0001"

@@ -43,7 +43,7 @@ def test_it_can_wait_for_health_for_the_end_or_not_at_all(
 def test_a_driver_that_never_commits_ends_the_wait_and_not_the_driver(
     named: NamedHome, context: MakeContext, tmp_path: Path
 ) -> None:
-    """The error says what was last seen, and that it goes on (Law 6)."""
+    """The error reports what was last seen, and that it continues (Law 6)."""
     hangs = scripted_driver.script(tmp_path, "hangs")
     with pytest.raises(AirflowException, match="the work goes on") as raised:
         deploy(hangs, timeout_seconds=2).execute(context())

@@ -1,4 +1,4 @@
-"""The links beside a task instance."""
+"""The links alongside a task instance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = "/plugin/streamstate/streamstate/streams/streamstate_default/flights"
 
 
 def test_a_task_that_waits_shows_its_links_and_ids(deployed: Callable[..., Path], ours: Any, pushed: Pushed) -> None:
-    """They are pushed before the wait begins, and again, unchanged, when the process of the task ends."""
+    """They are pushed before the wait starts, and again, unchanged, when the process of the task ends."""
     deployed("deaf")
     task = StopStreamOperator(task_id="task", stream_id="flights", deferrable=True, timeout_seconds=30)
     with pytest.raises(TaskDeferred):

@@ -66,7 +66,7 @@ def left_of_replays(home: NamedHome, tmp_path: Path) -> list[Path]:
 
 
 def over(home: NamedHome, trigger: StreamStateTrigger) -> dict[str, Any]:
-    """The trigger's event, once what it waits for is over."""
+    """The trigger's event, once what it waits for has ended."""
     hook, watch = home.hook(), WaitCondition.from_json(trigger.watch)
     for _ in range(600):
         if hook.client.plans.is_over("flights", watch.deployment_id):
@@ -120,7 +120,7 @@ def test_the_report_alone_where_what_follows_decides(running: NamedHome, context
 def test_the_result_is_the_same_for_whoever_waits(
     running: NamedHome, context: MakeContext, ours: Any, pushed: Pushed, tmp_path: Path
 ) -> None:
-    """Deferred, looked at by the trigger, and gone on with in another worker."""
+    """Deferred, looked at by the trigger, and continued in another worker."""
     script = scripted_driver.script(tmp_path, "needs-drain")
     with pytest.raises(TaskDeferred) as deferred:
         plan(script, deferrable=True).execute(context())
@@ -138,7 +138,7 @@ def test_the_result_is_the_same_for_whoever_waits(
 def test_a_hang_ends_at_its_time_and_leaves_nothing(
     running: NamedHome, context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver is killed, and the report says so (Law 6)."""
+    """The driver is killed, and the report shows it (Law 6)."""
     monkeypatch.setattr("airflow_streamstate.controller.scratch.run.LATE_SECONDS", 0.5)
     task = plan(scripted_driver.script(tmp_path, "hangs"), deadline_seconds=1)
     with pytest.raises(AirflowException, match="not over at its deadline"):
@@ -169,7 +169,7 @@ def test_a_task_that_is_cleared_rehearses_anew(running: NamedHome, context: Make
 def test_a_stream_that_was_never_deployed_cannot_be_changed(
     named: NamedHome, context: MakeContext, tmp_path: Path
 ) -> None:
-    """Told by name, and nothing is recorded."""
+    """Reported by name, and nothing is recorded."""
     with pytest.raises(AirflowFailException, match="no such stream"):
         plan(scripted_driver.script(tmp_path, "fits")).execute(context())
     assert [info.key for info in named.home.home.list_objects("")] == ["home.json"]

@@ -30,7 +30,7 @@ def test_it_returns_what_went_and_what_stays(named: NamedHome, context: MakeCont
 
 
 def test_at_mirrors_too(named: NamedHome, context: MakeContext, tmp_path: Path) -> None:
-    """One that does not answer is told of, and fails nothing: the home is pruned."""
+    """One that does not answer is reported, and fails nothing: the home is pruned."""
     second, third = tmp_path / "second", tmp_path / "third"
     second.mkdir()
     named.stream().deploy(mirrors=(str(second), str(third))).runs().stopped()

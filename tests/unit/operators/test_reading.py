@@ -20,7 +20,7 @@ def deep(**given: object) -> VerifySnapshotOperator:
 def test_a_driver_that_gives_no_answer_is_worth_another_try(
     named: NamedHome, shelf: Shelf, context: MakeContext, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """It says nothing about the snapshot; a reading has an end, and nothing of it is left. (Law 6)"""
+    """It proves nothing about the snapshot; a reading has an end, and nothing of it is left. (Law 6)"""
     monkeypatch.setenv(VARIABLE, how)
     with pytest.raises(AirflowException) as caught:
         deep(deadline_seconds="5" if how == "hangs" else "60").execute(context())

@@ -19,7 +19,7 @@ def resume() -> ResumeStreamOperator:
 
 
 def test_it_starts_the_recorded_code_once_more(context: MakeContext, deployed: Callable[..., Path]) -> None:
-    """Whatever lies at the old path meanwhile (Law 15); a retry finds its attempt."""
+    """Whatever is at the old path in the meantime (Law 15); a retry finds its attempt."""
     script = deployed("runs")
     StopStreamOperator(task_id="stop", stream_id="flights", timeout_seconds=30).execute(context(task_id="stop"))
     script.write_text("fails")

@@ -24,7 +24,7 @@ def test_a_stream_that_has_ended_is_retired_once(named: NamedHome, context: Make
 
 
 def test_with_delete_nothing_of_it_stays(named: NamedHome, context: MakeContext) -> None:
-    """Also of one that was retired before; then there is none."""
+    """Also of one that was retired before; then the stream does not exist."""
     named.stream().deploy().runs().stopped()
     operator().execute(context())
     assert operator(delete="true").execute(context())["objects"] > 0

@@ -77,7 +77,7 @@ def test_the_first_version_has_nothing_to_go_back_to(named: NamedHome, ours: Any
 def test_a_task_that_is_ended_before_anything_has_happened_changes_nothing(
     upgraded: NamedHome, ours: Any, where: str
 ) -> None:
-    """The current version runs on, the stream is free, and a later try begins anew."""
+    """The current version runs on, the stream is free, and a later try starts again."""
     task = rollback(deferrable=True)
     deferred = deferral_of(task, ours)
     begun = deferred.trigger.watch["deployment_id"]

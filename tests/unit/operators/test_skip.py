@@ -36,7 +36,7 @@ def failed(named: NamedHome, deployed: Callable[..., Path]) -> NamedHome:
 
 
 def skipped(named: NamedHome, command_id: str) -> None:
-    """As the next attempt says it."""
+    """As the next attempt reports it."""
     ScriptedAttempt(named.stream().control, "d-0001", 2, SYSTEM_CLOCK).say(
         Skipped, command_id=command_id, command_number=1, query_name="delays", batch_id=2, moves=(MOVE,)
     )

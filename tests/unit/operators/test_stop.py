@@ -33,7 +33,7 @@ def test_it_returns_the_snapshot_at_the_end(context: MakeContext, deployed: Call
 
 
 def test_it_need_not_wait(named: NamedHome, context: MakeContext) -> None:
-    """The order is recorded, and says where."""
+    """The order is recorded, and the result has its key."""
     stream = named.stream()
     stream.deploy().runs()
     result = stop(wait_for_completion=False, expires_in_seconds=5).execute(context())
@@ -49,7 +49,7 @@ def test_what_has_stopped_is_answered_at_once(named: NamedHome, context: MakeCon
 
 
 def test_what_has_failed_cannot_be_stopped_unless_that_does_not_matter(named: NamedHome, context: MakeContext) -> None:
-    """An upgrade of a failed version goes on; its deploy takes the snapshot itself."""
+    """An upgrade of a failed version continues; its deploy takes the snapshot itself."""
     named.stream().deploy().runs().failed("ValueError: boom")
     with pytest.raises(AirflowFailException, match="command not sent"):
         stop().execute(context())
@@ -93,7 +93,7 @@ def test_a_driver_that_will_not_end_is_ended_at_the_deadline(
 def test_an_order_that_nobody_obeys_is_withdrawn_and_a_retry_orders_anew(
     named: NamedHome, context: MakeContext, deferrable: bool
 ) -> None:
-    """The task fails in a way that Airflow tries again; meanwhile nothing is ordered (Law 6)."""
+    """The task fails in a way that Airflow tries again; in the meantime nothing is ordered (Law 6)."""
     stream = named.stream()
     running = stream.deploy().runs()
     operator = stop(deadline_seconds=0.5, deferrable=deferrable)

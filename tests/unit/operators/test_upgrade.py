@@ -35,7 +35,7 @@ US = "airflow dag.task manual__1"
 
 @pytest.fixture
 def running(named: NamedHome, tmp_path: Path) -> NamedHome:
-    """A stream that runs, by a driver of its own."""
+    """A stream that runs, by its own driver."""
     run_first_version(named, tmp_path)
     return named
 
@@ -82,7 +82,7 @@ def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) ->
 def test_a_stream_is_upgraded_and_each_step_is_in_the_log(
     running: NamedHome, ours: Any, pushed: Pushed, tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:
-    """In one task, with its state; the XCom says what became of it, and from the beginning what it is."""
+    """In one task, with its state; the XCom reports what became of it, and from the beginning what it is."""
     task = upgrade(new(tmp_path, "proves"), reason="new columns")
     result = task.execute(ours)
     assert (result["outcome"], result["mode"], result["verdict"]) == ("upgraded", "restore", "same")
@@ -116,7 +116,7 @@ WAY = ["begun", "rehearsing", "planned", "ready", "stopping", "ended", "started"
 
 
 def test_deferred_the_worker_acts_and_the_trigger_only_looks(running: NamedHome, ours: Any, tmp_path: Path) -> None:
-    """Same result; every step is taken by the task, and none while the stream stands still is handed over."""
+    """Same result; every step is taken by the task, and none is handed over while the stream is stopped."""
     task = upgrade(new(tmp_path, "proves"), deferrable=True)
     found, waited_in = turn(task, ours), []
     while isinstance(found, TaskDeferred):
@@ -161,7 +161,7 @@ def test_a_worker_looks_itself_where_the_triggerer_sees_nothing(running: NamedHo
 
 
 def test_its_time_is_one_over_all_deferrals_and_a_retry_goes_on(running: NamedHome, ours: Any, tmp_path: Path) -> None:
-    """A deadline is retryable: the upgrade stays under way meanwhile."""
+    """A deadline is retryable: the upgrade stays under way in the meantime."""
     task = upgrade(new(tmp_path, "stalls"), deferrable=True, healthy_deadline_seconds=40)
     deferred = deferred_at(running, task, ours, "started")
     over = format_time(SYSTEM_CLOCK.now() - timedelta(seconds=1))
@@ -251,7 +251,7 @@ def test_a_try_behind_one_that_failed_for_good_gives_no_version_another_chance(
 def test_a_task_that_is_killed_before_the_stop_leaves_the_stream_as_it_was(
     running: NamedHome, ours: Any, tmp_path: Path
 ) -> None:
-    """Its rehearsal ends with it; a later try begins anew."""
+    """Its rehearsal ends with it; a later try starts again."""
     task = upgrade(new(tmp_path, "hangs"), deferrable=True)
     deferred = deferral_of(task, ours)
     task.on_kill()
@@ -268,7 +268,7 @@ def test_a_task_that_is_killed_before_the_stop_leaves_the_stream_as_it_was(
 def test_a_task_that_is_killed_after_the_stop_is_gone_on_with_as_asked(
     running: NamedHome, ours: Any, tmp_path: Path, logged: pytest.LogCaptureFixture
 ) -> None:
-    """Rolled back at once; a version that is still to prove itself stays under way, and the log says with whom."""
+    """Rolled back at once; a version that is still to prove itself stays under way, and the log reports with whom."""
     finishing = upgrade(new(tmp_path, "stalls"), deferrable=True, on_kill_action="finish")
     deferred = deferred_at(running, finishing, ours, "started")
     with pytest.MonkeyPatch.context() as patch:
@@ -378,7 +378,7 @@ def test_secrets_are_hidden_wherever_airflow_shows_them(tmp_path: Path) -> None:
 def test_a_task_that_is_gone_without_a_word_does_not_block_the_stream(
     running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path, deferrable: bool
 ) -> None:
-    """Marked failed between triggerer and worker, in its rehearsal: another one is made; a retry begins anew."""
+    """Marked failed between triggerer and worker, in its rehearsal: another one is made; a retry starts again."""
     hanging = scripted_driver.script(tmp_path, "hangs", name="hangs.py")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("airflow_streamstate.hooks.task_upgrades.WAKING_SECONDS", -100.0)  # its time has passed at once
@@ -462,7 +462,7 @@ def test_its_wait_ends_with_its_time_and_a_retry_waits_on(
 def test_of_two_that_waited_the_one_that_came_second_to_the_stream_waits_again(
     running: NamedHome, context: MakeContext, pushed: Pushed, tmp_path: Path
 ) -> None:
-    """It was recorded already, and is over with that; the same request goes on under another id. (Law 2)"""
+    """It was recorded already, and has ended with that; the same request continues under another id. (Law 2)"""
     ours = context(task_id="second", xcom_push=pushed.push)
     task = upgrade(new(tmp_path, "proves"), if_busy="wait", timeout_seconds=50)
     upgrades, control = running.hook().client.upgrades, running.home.control("flights")

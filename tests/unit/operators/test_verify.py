@@ -21,7 +21,7 @@ def operator(**given: object) -> VerifySnapshotOperator:
 
 
 def test_a_whole_snapshot_verifies_and_may_be_loaded(named: NamedHome, shelf: Shelf, context: MakeContext) -> None:
-    """By Spark, where that is asked for."""
+    """By Spark, if that is asked for."""
     plain = {"stream_id": STREAM, "snapshot_id": SNAPSHOT, "ok": True, "problems": [], "loaded": None}
     assert operator().execute(context()) == plain
     loaded = operator(deep="true").execute(context())["loaded"]

@@ -1,4 +1,4 @@
-"""The page over a home on disk, with Airflow in a home of its own."""
+"""The page over a home on disk, with Airflow in its own home."""
 
 from __future__ import annotations
 

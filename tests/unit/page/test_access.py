@@ -67,14 +67,14 @@ def test_nothing_of_a_home_is_shown_without_the_right(each: PageSite, address: s
 
 
 def test_without_the_right_a_home_of_the_page_looks_like_none(each: PageSite) -> None:
-    """So that the ids of connections cannot be guessed; with the right the answer says what is missing."""
+    """So that the ids of connections cannot be guessed; with the right the answer reports what is missing."""
     answers = [asked(each, "api/stream", "viewer", conn_id).text for conn_id in (CONN_ID, "aws_default")]
     assert answers[0] == answers[1]
     assert asked(each, "api/stream", "reader of one").status_code == 200
 
 
 def test_the_table_has_only_the_homes_that_the_user_may_see(each: PageSite) -> None:
-    """In the order of the configuration; where there is none the page says so, and not that it is empty."""
+    """In the order of the configuration; without any the page reports that, and not that it is empty."""
     assert seen_homes(each, "reader of one") == [CONN_ID]
     assert seen_homes(each, "reader of both") == [CONN_ID, OTHER_CONN_ID]
     assert each.get("api/streams", "viewer").json() == {"homes": [], "is_refused": True}
@@ -83,7 +83,7 @@ def test_the_table_has_only_the_homes_that_the_user_may_see(each: PageSite) -> N
 
 @pytest.mark.parametrize("part", PARTS)
 def test_rows_and_logs_need_the_right_for_task_logs(each: PageSite, part: str) -> None:
-    """Beside that to see the home; a reader of one home sees nothing of another one."""
+    """In addition to the right to see the home; a reader of one home sees nothing of a different one."""
     assert asked(each, f"api/{part}", "reader of one").status_code == 200
     assert asked(each, f"api/{part}", "reader of one", OTHER_CONN_ID).status_code == 403
     answer = asked(each, f"api/{part}", "reader without logs")
@@ -112,7 +112,7 @@ def test_a_home_with_a_dag_is_seen_by_the_readers_of_that_dag(
 def test_a_page_that_lets_anybody_in_is_opened_for_those_who_may_read_logs(
     each: PageSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a redirect that no store of the browser keeps; a driver without such a page is said to have none."""
+    """By a redirect that no store of the browser keeps; a driver without such a page is reported as having none."""
 
     def opened(_self: Controller, stream_id: str, page: str, deployment_id: str | None = None) -> str:
         return f"https://dashboard.example/{stream_id}?{page}&{deployment_id}"

@@ -1,4 +1,4 @@
-"""The app of the page: what it shows, to whom, and what it says where there is nothing to show."""
+"""The app of the page: what it shows, to whom, and what it reports where there is nothing to show."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rows(site: PageSite) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("path", ROUTES)
 def test_no_route_answers_without_a_user_or_without_a_role(site: PageSite, path: str) -> None:
-    """Files of the page among them; the refusal says what to do."""
+    """Files of the page among them; the refusal reports what to do."""
     for user, status, word in ((None, 401, "Sign in"), ("nobody", 403, "administrator")):
         answer = site.get(path, user, conn_id=CONN_ID, stream_id="flights")
         assert answer.status_code == status
@@ -90,7 +90,7 @@ def test_a_browser_is_told_to_run_no_script_but_the_pages_own(site: PageSite) ->
 
 
 def test_viewers_see_and_may_not_act_and_users_may(site: PageSite) -> None:
-    """Which acts are allowed is what Airflow's auth manager says of the right to run their DAGs."""
+    """Which acts are allowed is what Airflow's auth manager reports of the right to run their DAGs."""
     for user, is_allowed in (("viewer", False), ("user", True)):
         found = site.get("api/me", user).json()
         assert found["user"] == user
@@ -158,7 +158,7 @@ def test_each_row_has_its_age(named: NamedHome) -> None:
 
 
 def test_a_stream_that_cannot_be_read_hides_no_other(site: PageSite, named: NamedHome) -> None:
-    """It is a row of its own."""
+    """It has its own row."""
     named.stream("flights").deploy().runs()
     named.stream("orders").deploy().runs()
     (named.base / "home" / layout.register_key("orders")).write_text("{")
@@ -171,7 +171,7 @@ def test_a_stream_that_cannot_be_read_hides_no_other(site: PageSite, named: Name
 def test_a_home_that_is_not_there_is_told_and_found_when_it_comes(
     site: PageSite, monkeypatch: pytest.MonkeyPatch, named: NamedHome
 ) -> None:
-    """With what to do; a connection that is mended meanwhile is read anew."""
+    """With what to do; a connection that is fixed in the meantime is read again."""
     good = named.connection
     clock = FakeClock()
     home = HomeOnPage(CONN_ID, clock, WHOLE_LOOK_SECONDS)
@@ -248,7 +248,7 @@ def test_many_requests_share_one_reading_of_a_part() -> None:
 
 
 def test_a_part_of_a_home_that_does_not_answer_is_being_read() -> None:
-    """Few requests wait, and the others are told at once: the threads of the api-server are not the home's to hold."""
+    """Few requests wait, and the others are refused at once: the home must not hold the threads of the api-server."""
     may_answer = threading.Event()
     shared = SharedParts(FakeClock(), wait_seconds=0)
     try:
@@ -319,7 +319,7 @@ def test_only_the_pages_own_files_are_served(site: PageSite) -> None:
 
 
 def test_scripts_of_the_page_parse_no_text_as_html_and_load_nothing_from_elsewhere() -> None:
-    """What a stream says becomes text nodes; and no address of another server is in a file."""
+    """What a stream records becomes text nodes; and no address of a different server is in a file."""
     for name, body in static_files().items():
         text = body.decode()
         for word in (

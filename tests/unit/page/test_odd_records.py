@@ -160,7 +160,7 @@ def looks(named: NamedHome, monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 
 def test_an_odd_record_hides_no_other_stream(looks: Looks) -> None:
-    """Of every kind that there is: the looks raise our own errors, and show the other streams as they are."""
+    """Of every kind that there is: the calls raise our own errors, and show the other streams as they are."""
     home = OddHome(Path(looks.named.config.home_uri))
     for kind in KEYS:
         _holds(looks, home, kind)

@@ -1,4 +1,4 @@
-"""What the pictures of a stream are made of: timeline, plan beside the one before, upgrades, replays."""
+"""What the pictures of a stream are made of: timeline, plan alongside the one before, upgrades, replays."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_events_have_the_facts_that_the_shell_prints(site: PageSite, named: Name
 
 
 def test_stream_events_are_of_all_deployments(site: PageSite, named: NamedHome) -> None:
-    """The newest first; what no journal says is seen now, and so has no time."""
+    """The newest first; what no journal reports is seen now, and so has no time."""
     stream = named.stream()
     stream.deploy().runs().failed("ValueError: boom")
     stream.resume().runs().stopped()

@@ -1,4 +1,4 @@
-"""The plugin: what Airflow is told of it, how it is found, and what loading it costs."""
+"""The plugin: what it declares to Airflow, how it is found, and what loading it costs."""
 
 from __future__ import annotations
 

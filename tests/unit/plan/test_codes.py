@@ -23,14 +23,14 @@ def test_every_code_is_given_by_a_rule_and_every_rule_gives_known_codes() -> Non
 
 
 def test_what_is_said_of_a_code_is_a_sentence() -> None:
-    """Remedies are whole sentences, meanings a few lower-case words."""
+    """Remedies are complete sentences, meanings a few lower-case words."""
     assert [code for code, known in CODES.items() if not known.remedy.endswith(".")] == []
     assert [code for code, known in CODES.items() if known.means.endswith(".")] == []
     assert {known.verdict for known in CODES.values()} == set(VERDICTS) - {"same"}
 
 
 def test_the_gravest_difference_makes_the_verdict() -> None:
-    """And stands first; the same one is told once."""
+    """And it is first; the same one is reported once."""
     light, grave = difference("trigger-changed", "", "a"), difference("query-added", "", "b")
     found = compared([light, grave, light])
     assert found.verdict == "hazardous"

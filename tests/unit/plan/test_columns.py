@@ -29,7 +29,7 @@ def test_an_origin_goes_through_the_operators_below() -> None:
 
 
 def test_an_origin_that_is_long_is_a_digest() -> None:
-    """It tells two apart all the same, and fills no record."""
+    """It distinguishes the two all the same, and fills no record."""
     nodes = [
         {"class": "x.Literal", "num-children": 0, "value": letter * 300, "dataType": "string"} for letter in ("a", "b")
     ]

@@ -44,13 +44,13 @@ def test_the_table_has_every_verdict() -> None:
 
 
 def named(name: str, text: str = "") -> QueryPlan:
-    """A count, told apart from others by what is in its tree."""
+    """A count, distinguished from others by what is in its tree."""
     nodes = (PlanNode("Aggregate", text, 0, 0), PlanNode("StreamingRelation", "", 1, None, 0))
     return plan(operator(), query_name=name, nodes=nodes)
 
 
 def test_queries_that_come_and_go_are_found() -> None:
-    """One that is new needs a word of where it begins; one that goes leaves what its state holds, if it has any."""
+    """One that is new needs a note on where it starts; one that goes leaves what its state holds, if it has any."""
     found = compare_deployments({"a": named("a")}, {"a": named("a"), "b": named("b", "y")})
     assert (found.verdict, found.queries["b"].codes) == ("hazardous", ("query-added",))
     found = compare_deployments({"a": named("a"), "b": named("b", "y")}, {"a": named("a")})
@@ -70,7 +70,7 @@ def test_a_plan_of_two_hundred_operators_is_compared_operator_by_operator() -> N
 
 
 def test_the_advice_is_of_the_new_plan() -> None:
-    """Of a query that both versions have, and of one that is new; of one that is gone there is none."""
+    """Of a query that both versions have, and of one that is new; of one that is gone there is no advice."""
     old, new = named("a", "x"), replace(plan(processor(), watermarks=()), query_name="a")
     assert advice_on(new)
     assert compare(old, new).advice == tuple(advice_on(new))
@@ -84,7 +84,7 @@ def test_the_advice_is_of_the_new_plan() -> None:
 
 
 def long_plan(kind: str, count: int, name: str) -> QueryPlan:
-    """A plan of so many nodes, one above the other, each with a name of its own."""
+    """A plan of the given number of nodes, one above the other, each with its own name."""
     return plan(nodes=tuple(PlanNode(kind, f"{name}{number}", number) for number in range(count)))
 
 
@@ -174,7 +174,7 @@ def test_one_query_is_another_where_its_nodes_its_sources_or_its_reading_differ(
 
 
 def test_three_queries_that_change_names_around_are_not_swapped() -> None:
-    """None does what the other does now and the other way round: each is told by what differs."""
+    """None does what the other does now and the other way round: each is described by what differs."""
     x, y, z = (named(name, name) for name in "xyz")
     found = compare_deployments({"a": x, "b": y, "c": z}, {"a": y, "b": z, "c": x})
     assert all("queries-swapped" not in one.codes for one in found.queries.values())

@@ -33,7 +33,7 @@ VALUE = '{"type":"struct","fields":[{"name":"sum","type":"long","nullable":true,
 def test_only_what_is_surely_another_function_is_told(
     aggregates: tuple[str, ...], kept: tuple[str, ...] | None, is_told: bool
 ) -> None:
-    """Law 17: as far as the state tells; Spark compares the types alone."""
+    """Law 17: as far as the state shows it; Spark compares the types alone."""
     new = plan(operator(aggregates=tuple(Expression(text, "bigint") for text in aggregates)))
     found = list(kept_differences(new, lambda _: kept))
     assert [each.verdict for each in found] == (["hazardous"] if is_told else [])
@@ -44,7 +44,7 @@ def framed(text: str) -> bytes:
 
 
 def test_the_columns_of_a_value_are_read() -> None:
-    """The key comes first; what is cut, or no such file, tells nothing."""
+    """The key comes first; what is cut, or no such file, shows nothing."""
     whole = framed("v2") + b"".join(b"\0\0\0\1" + framed(text) for text in (KEY, VALUE))
     assert value_columns(whole) == ("sum",)
     assert value_columns(whole[:-3]) is None

@@ -17,7 +17,7 @@ def test_operators_are_matched_by_what_feeds_them() -> None:
 
 
 def test_what_changed_a_little_is_matched_by_its_sources_then_by_its_place() -> None:
-    """One that has changed in itself and in what feeds it, beside one that moved and is the same."""
+    """One that has changed in itself and in what feeds it, alongside one that moved and is the same."""
     first, second = operator(0), operator(1)
     changed = replace(first, operator_id=1, keys=(), windows=(), inputs=(OperatorInput("new", "new", sources=(0,)),))
     assert match_operators(plan(first, second), plan(replace(second, operator_id=0), changed)) == {0: 1, 1: 0}
@@ -26,7 +26,7 @@ def test_what_changed_a_little_is_matched_by_its_sources_then_by_its_place() -> 
 
 
 def test_two_of_the_same_stay_in_their_places() -> None:
-    """Equal in all: they cannot be told apart, and need not be."""
+    """Equal in all: they cannot be distinguished, and need not be."""
     first = operator(0)
     twice = plan(first, replace(first, operator_id=1))
     assert match_operators(twice, twice) == {0: 0, 1: 1}

@@ -17,7 +17,7 @@ AGGREGATE = EXAMPLE_PLAN.operators[1]
 
 
 def test_an_operator_is_found_by_its_name_its_kind_or_its_number() -> None:
-    """A kind that stands twice names none of them."""
+    """A kind that occurs twice names none of them."""
     assert operator_name(AGGREGATE) == "aggregate:shop"
     for name in ("aggregate:shop", "aggregate", "1"):
         assert find_operator(EXAMPLE_PLAN, name) is AGGREGATE
@@ -68,7 +68,7 @@ OLD = (("Count(1)", "Sum(x)"), ("count", "sum"))
         (("First(x)", "Sum(x)"), ("first", "valueSet", "sum"), ("null", "false", 1)),
         (("Sum(x)",), ("sum", "isEmpty"), None),  # a sum of decimals is kept in another way
         (("CollectList(x)",), ("buf",), None),
-        (("Sum(x)",), ("sum", "count"), None),  # an aggregate that the plan does not tell of
+        (("Sum(x)",), ("sum", "count"), None),  # an aggregate that the plan does not show
         (("Sum(x)", "Count(1)"), ("count", "sum"), None),
     ],
 )

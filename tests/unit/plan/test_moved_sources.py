@@ -1,4 +1,4 @@
-"""A recorded plan whose files lie elsewhere now is compared as if they had always been there."""
+"""A recorded plan whose files are elsewhere now is compared as if they had always been there."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_secrets_are_hidden_wherever_they_stand() -> None:
 
 
 def test_without_facts_of_its_sources_a_plan_says_what_spark_calls_them() -> None:
-    """And with facts of another number, too: which is which is unknown."""
+    """And with facts of a different number, too: which is which is unknown."""
     raw = kept(IN_FULL)["union"]
     facts = replace(facts_of("union", IN_FULL, raw), sources=(PlannedSource("json"),), places=(0, 1))
     sources = read_plan(json.dumps(raw["analyzed"]), facts).sources
@@ -135,7 +135,7 @@ def test_operators_have_the_numbers_that_spark_gives_them() -> None:
     ],
 )  # fmt: skip
 def test_a_join_of_streams_has_two_sides(name: str, kind: str) -> None:
-    """Its keys are those that must be equal, left before right; columns of one name are told apart."""
+    """Its keys are those that must be equal, left before right; columns of the same name are distinguished."""
     (join,) = golden(name).operators
     assert (join.kind, join.join_type) == ("stream_join", kind)
     assert [key.text for key in join.keys] == ["k@1", "k@2"]
@@ -160,7 +160,7 @@ def test_a_limit_over_an_aggregation_keeps_state_in_append_mode_alone() -> None:
 
 
 def test_state_of_the_users_own_making() -> None:
-    """What the plan says of ``applyInPandasWithState`` and ``transformWithState``."""
+    """What the plan reports of ``applyInPandasWithState`` and ``transformWithState``."""
     (pandas,) = golden("pandas_state").operators
     assert (pandas.function, pandas.timeout, pandas.state_schema, pandas.output_mode) == (
         "counted", "ProcessingTimeTimeout", "n bigint, last timestamp", "append",
@@ -192,7 +192,7 @@ def test_state_of_the_users_own_making() -> None:
     ],
 )
 def test_operators_of_scala_are_known_too(kind: str, own: dict[str, object], expected: tuple[str, ...]) -> None:
-    """A script may get its frame from a jar; the empty initial state beside it feeds nothing."""
+    """A script may get its frame from a jar; the empty initial state alongside it feeds nothing."""
     relation = kept(IN_FULL)["stateless"]["analyzed"][-1]
     key = relation["output"][1]
     empty = {"class": "x.LocalRelation", "num-children": 0, "output": [], "isStreaming": False}

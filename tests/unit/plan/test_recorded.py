@@ -125,7 +125,7 @@ def test_the_plan_behind_a_committed_batch_is_known_over_refused_deployments() -
 
 @pytest.mark.parametrize(("is_drained", "modes"), [(True, []), (False, ["update"])])
 def test_a_flushed_query_has_no_state_of_an_earlier_plan(is_drained: bool, modes: list[str]) -> None:
-    """Law 17: a seed begins with none, so it is not compared with what made the state before the drain."""
+    """Law 17: a seed starts with none, so it is not compared with what made the state before the drain."""
     control = make_control()
     keep(control, 1, 0, "update")
     manifest = replace(example(SnapshotManifest), stream_id="orders", deployment_id="d-0001")

@@ -13,7 +13,7 @@ WINDOW, AGGREGATE, LIMIT, ADDED, TRIGGER = (
 
 
 def test_what_fits_has_no_remedy_beside_others() -> None:
-    """Nothing says that nothing is to be done where something is."""
+    """No remedy claims that nothing needs to be done where something does."""
     assert remedies_of([TRIGGER]) == ""
     assert remedies_of([TRIGGER, WINDOW]) == DRAIN
     assert remedies_of([]) == ""

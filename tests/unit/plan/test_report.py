@@ -49,7 +49,7 @@ RENAMED = compared([difference("variable-added", "X", "a variable more")])
 def report(
     queries: dict[str, Comparison], rehearsed: dict[str, RehearsedQuery] | None = None, **facts: Any
 ) -> PlanReport:
-    """Of a rehearsal in which each query was accepted, unless told otherwise."""
+    """Of a rehearsal in which each query was accepted, unless the caller sets it otherwise."""
     asked = {name: facts.pop(name) for name in ("terms", "allow_new_queries") if name in facts}
     run = ScratchRun(
         "orders",
@@ -87,7 +87,7 @@ def test_what_keeps_the_state_and_its_meaning_fits(comparison: Comparison, verdi
 
 
 def test_a_batch_that_fails_refuses_what_the_plans_let_through() -> None:
-    """Spark has the last word, and is quoted."""
+    """Spark decides in the end, and is quoted."""
     tried = {"counts": RehearsedQuery("failed", "restored", 0.5, "[SOME_CLASS] it says")}
     found = report({"counts": Comparison()}, tried)
     assert (found.verdict, found.outcome, found.rehearsal_ok) == ("same", "refused", False)
@@ -135,7 +135,7 @@ def test_a_stream_that_is_drained_already_needs_no_drain() -> None:
 
 
 def test_a_query_that_was_named_as_fresh_is_asked_for() -> None:
-    """It is new, and the user said so."""
+    """It is new, and the user named it."""
     started = {"more": RehearsedQuery("accepted", "fresh", 0.5)}
     assert report({"more": ADDED}, started, allow_new_queries=("more",)).outcome == "fits"
     assert report({"more": ADDED}, started, allow_new_queries=("other",)).outcome == "refused"

@@ -16,7 +16,7 @@ def placed(each: StateOperator, operator_id: int) -> StateOperator:
 
 
 def test_operators_of_one_shape_that_change_places_are_found() -> None:
-    """Spark would give each the other's state, and say nothing: it goes by places."""
+    """Spark would give each the other's state, without an error: it goes by places."""
     first, second = operator(0), operator(1)
     found = compare(plan(first, second), plan(placed(second, 0), placed(first, 1)))
     assert (found.verdict, found.codes) == ("needs-drain", ("operators-swapped",))
@@ -24,7 +24,7 @@ def test_operators_of_one_shape_that_change_places_are_found() -> None:
 
 
 def test_an_operator_before_others_is_new_and_moves_none() -> None:
-    """Those behind it keep their order: they are not said to have changed places."""
+    """Those behind it keep their order: they are not reported as moved."""
     first, second, third = (operator(number) for number in range(3))
     found = compare(plan(first, second), plan(placed(third, 0), placed(first, 1), placed(second, 2)))
     assert found.codes == ("operator-added",)
@@ -46,7 +46,7 @@ def test_an_operator_fed_by_another_source_of_the_plan_is_found() -> None:
 
 
 def test_each_difference_of_a_set_of_operators_is_told() -> None:
-    """Where it stands, and what Spark makes of the state that lies in its place."""
+    """Where it is, and what Spark makes of the state that is in its place."""
     first, second = operator(0), operator(1)
     one = "aggregate by window, k"
     assert describe(plan(first), plan(first, second)) == [
@@ -142,7 +142,7 @@ def test_where_operators_or_sources_come_and_go_none_is_said_to_be_wired_otherwi
 
 
 def test_sides_of_a_join_that_change_places_are_not_told_as_inputs() -> None:
-    """They are told by the rule of joins."""
+    """They are reported by the rule of joins."""
     sides = OperatorInput("l", "left", sources=(0,)), OperatorInput("r", "right", sources=(0,))
     old, new = (operator(0, "stream_join", inputs=inputs, condition="(a = b)") for inputs in (sides, sides[::-1]))
     assert is_swapped(old, new)

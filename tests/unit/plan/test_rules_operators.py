@@ -30,7 +30,7 @@ def test_an_aggregate_that_is_not_used_is_not_kept() -> None:
 
 
 def test_an_unknown_type_is_not_judged_by() -> None:
-    """Spark may refuse, or take it in silence: both are said."""
+    """Spark may refuse, or take it in silence: both are reported."""
     unknown = operator(keys=(Expression("Upper(k)", "", "k"),), windows=())
     found = list(operator_differences(operator(keys=(Expression("k", "string", "k"),), windows=()), unknown))
     assert "silently" in found[0].reason
@@ -40,7 +40,7 @@ def test_an_unknown_type_is_not_judged_by() -> None:
 
 
 def test_a_window_under_another_name_is_a_window() -> None:
-    """It is told once, as a window; a key that is only called like one is a key."""
+    """It is reported once, as a window; a key that is only called like one is a key."""
     other = replace(WINDOW, duration_ms=1)
     was = Expression("w", "struct", "w", True, "window(ts, 60000 ms)")
     now = Expression("w2", "struct", "w2", True, "window(ts, 1 ms)")
@@ -52,7 +52,7 @@ def test_a_window_under_another_name_is_a_window() -> None:
 
 
 def test_an_operator_is_told_by_kind_and_keys() -> None:
-    """In words, for people."""
+    """As human-readable text."""
     assert named(operator()) == "aggregate by window, k"
     assert named(operator(kind="global_limit", keys=(), inputs=(OperatorInput("d", "t"),))) == "global limit"
 
@@ -206,7 +206,7 @@ def test_a_window_is_told_by_length_slide_and_offset(old: dict[str, Any], new: d
 
 
 def test_another_window_hides_no_other_key() -> None:
-    """A key that came, went, or moved beside it is told as well; a window more or less is a key."""
+    """A key that came, went, or moved along with it is reported as well; a window more or less is a key."""
     window = Expression("window", "struct", "window", True)
     long = (replace(WINDOW, duration_ms=1),)
     old = grouped(keys=(window, KEY), windows=(WINDOW,))
@@ -275,7 +275,7 @@ SWAPPED = f"left and right have changed places: {REFUSED}, or each side goes on 
 def test_each_difference_of_a_join_is_told(
     old: dict[str, Any], new: dict[str, Any], words: list[tuple[str, str]]
 ) -> None:
-    """A swapped join is told as that alone: its condition and its columns follow."""
+    """A swapped join is reported as that alone: its condition and its columns follow."""
     assert words_of(join(**old), join(**new)) == words
 
 

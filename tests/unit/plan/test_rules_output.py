@@ -120,12 +120,12 @@ HELD = "which skips a batch whose id it holds"
     ],
 )
 def test_each_difference_of_the_output_is_told(old: dict[str, Any], new: dict[str, Any], words: list[str]) -> None:
-    """What it was and is, and what that does; it stands nowhere in a plan."""
+    """What it was and is, and what that does; it is nowhere in a plan."""
     assert [(path, reason) for _, path, reason in describe(plan(**old), plan(**new))] == [("", each) for each in words]
 
 
 def test_only_state_ties_a_query_to_complete_output() -> None:
-    """A query without state writes what its mode says from here on."""
+    """A query without state writes what its mode prescribes from here on."""
     plans = without_state(output_mode="complete"), without_state()
     assert [code for code, _, _ in describe(*plans)] == ["output-mode-changed"]
 

@@ -52,7 +52,7 @@ STAYS = "a checkpoint stays as it began"
 def test_each_difference_of_the_store_is_told(
     old: dict[str, object], new: dict[str, object], told: tuple[str, str]
 ) -> None:
-    """Only another state checkpoint format needs a drain, else a checkpoint stays as it began; without state it is no
+    """Only another state checkpoint format needs a drain, else a checkpoint stays as it was; without state it is no
     change.
     """
     was, now = (replace(plan(), state=replace(plan().state, **facts)) for facts in (old, new))
@@ -63,7 +63,7 @@ def test_each_difference_of_the_store_is_told(
 
 
 def test_where_one_of_two_plans_keeps_no_state_no_store_is_spoken_of() -> None:
-    """That its operators came or went is told by itself."""
+    """That its operators came or went is reported separately."""
     other = replace(plan().state, partitions=10)
     assert list(state_differences(plan(), without_state(state=other))) == []
     assert list(state_differences(without_state(state=other), plan())) == []
@@ -195,8 +195,8 @@ def test_each_difference_of_settings_is_told(
 
 
 def test_a_time_zone_counts_below_the_state_alone() -> None:
-    """What a plan does above its topmost operator with state is done anew with each start; where no node says that it
-    is one, all of it counts."""
+    """What a plan does above its topmost operator with state is done again with each start; where no node shows that
+    it is one, all of it counts."""
     zones = [{TIME_ZONE: "UTC"}, {TIME_ZONE: "Asia/Tokyo"}]
     for nodes, code in (
         ((), "setting-harmless"),

@@ -11,7 +11,7 @@ CHANGED = '{"key":{"route":"JFK-LAX","hour":7},"old":{"delay":-95},"new":{"delay
 
 
 def test_a_changed_row_has_its_key_its_old_and_its_new_values() -> None:
-    """In words; the columns of a row of one version alone are those of the table."""
+    """As text; the columns of a row of one version alone are those of the table."""
     comparison = RowComparison(
         4, 1, 1, changed=1, keys=("route", "hour"), samples_changed=(CHANGED,),
         samples_old=('{"route":"SFO-BOS","tags":["a"]}', '{"route":"SFO-BOS","late":true}'),

@@ -111,7 +111,7 @@ def test_changes_are_told_step_by_step() -> None:
     ],
 )  # fmt: skip
 def test_what_is_as_before_is_not_told(old: list[PlanNode], new: list[PlanNode], words: list[str]) -> None:
-    """Of a projection the columns that differ; a step beside another one that changed, or that was moved, is not gone.
-    What is done twice is told."""
+    """Of a projection the columns that differ; a step next to another one that changed, or that was moved, is not
+    gone. What is done twice is reported."""
     found = changes(stretches_of(counted(*old)).inputs[0][0], stretches_of(counted(*new)).inputs[0][0])
     assert sorted(said for _, said in found) == sorted(words)

@@ -1,4 +1,4 @@
-"""Alert rules as they are given in words."""
+"""Alert rules that are given as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cause of a failure in one line, out of what Spark 4.2 and Python say of it."""
+"""The cause of a failure in one line, out of what Spark 4.2 and Python report."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_last_of_several_tracebacks_is_the_cause() -> None:
     ],
 )
 def test_other_texts_keep_their_first_line(text: str, cause: str) -> None:
-    """An error without a traceback, a syntax error with its place before it, what was cut, and what says nothing."""
+    """An error without a traceback, a syntax error with its place before it, what was cut, and what shows nothing."""
     assert cause_in(text) == cause
 
 
@@ -108,7 +108,7 @@ Identifier: x
 
 
 def test_the_cause_of_what_java_raised_is_javas() -> None:
-    """py4j's own line says only that something was called; what was raised is in the one behind it."""
+    """py4j's own line reports only that something was called; what was raised is in the one behind it."""
     assert cause_in(JAVA) == "SQLException: No suitable driver"
     assert cause_of(JAVA[:200], JAVA) == "SQLException: No suitable driver"
     assert cause_in(JAVA[JAVA.index("py4j") :]) == "SQLException: No suitable driver"

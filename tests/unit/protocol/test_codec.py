@@ -69,10 +69,10 @@ def test_every_message_survives_the_trip(kind: str) -> None:
 @settings(deadline=None)
 @given(any_message, json_values)
 def test_unknown_fields_are_ignored(value: Message, extra: object) -> None:
-    """A newer writer may say more than we understand (Law 7)."""
+    """A newer writer may write more than we understand (Law 7)."""
     raw = {**to_json(value), "a_field_of_tomorrow": extra}
     if raw.pop(DIGEST, None) is not None:
-        raw[DIGEST] = digest_of(raw)  # of all that the newer writer says
+        raw[DIGEST] = digest_of(raw)  # of all that the newer writer wrote
     assert from_bytes(json.dumps(raw).encode(), key="k", expected=type(value)) == value
 
 
@@ -85,7 +85,7 @@ def test_unknown_fields_inside_are_ignored() -> None:
 
 
 def test_missing_fields_take_their_defaults() -> None:
-    """An older writer may say less, where we gave the field a default (Law 7)."""
+    """An older writer may write less, where we gave the field a default (Law 7)."""
     raw = to_json(DRAIN)
     del raw["mode"]
     assert from_json(raw, key="k", expected=DrainNotification) == DRAIN
@@ -104,7 +104,7 @@ def test_another_protocol_version_is_refused(protocol: int) -> None:
 
 
 def test_the_version_is_looked_at_before_anything_else() -> None:
-    """A newer message may look different in every other way, and is told as newer, not as damaged."""
+    """A newer message may look different in every other way, and is reported as newer, not as damaged."""
     with pytest.raises(UnsupportedVersionError):
         read_drain(b'{"protocol": 99, "kind": "SomethingNew"}')
 
@@ -239,7 +239,7 @@ def test_damaged_json_is_never_anything_but_a_data_error(value: Message, data: s
 def test_any_value_in_any_field_is_never_anything_but_a_data_error(
     value: Message, other: object, data: st.DataObject
 ) -> None:
-    """A field may hold whatever JSON can say: a message, or a DataError (Law 7)."""
+    """A field may hold whatever JSON can express: a message, or a DataError (Law 7)."""
     raw = to_json(value)
     raw[data.draw(st.sampled_from(sorted(raw)))] = other
     with contextlib.suppress(DataError):
@@ -249,7 +249,7 @@ def test_any_value_in_any_field_is_never_anything_but_a_data_error(
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_never_anything_but_a_data_error(body: bytes) -> None:
-    """Whatever lies there (Law 7)."""
+    """Whatever is there (Law 7)."""
     with contextlib.suppress(DataError):
         from_bytes(body, key="k", expected=Message)
 

@@ -48,7 +48,7 @@ def raw_of(kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("kind", "field", "value"), ODD, ids=lambda value: str(value)[:20])
 def test_an_odd_value_is_malformed(kind: str, field: str, value: object) -> None:
-    """Ids, names, paths, times, numbers and words, each of which once ended a look at all streams."""
+    """Ids, names, paths, times, numbers and words, each of which once ended a poll of all streams."""
     raw = raw_of(kind)
     place, name = raw, field
     if "." in field:

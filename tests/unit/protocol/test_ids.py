@@ -112,7 +112,7 @@ def test_two_query_names_are_never_one_key(first: str, second: str) -> None:
 
 
 def test_encoding_is_as_documented() -> None:
-    """Plain names stay as they are; others are told from them by ``=``."""
+    """Plain names stay as they are; others are distinguished from them by ``=``."""
     assert encode_query_name("Query-1") == "Query-1"
     assert encode_query_name("a_b/../=é") == "a=5Fb=2F=2E=2E=2F=3D=C3=A9"
 
@@ -196,7 +196,7 @@ def test_a_snapshot_that_a_command_asked_for_is_told_from_a_periodic_one() -> No
 
 
 def test_a_snapshot_is_of_one_deployment() -> None:
-    """A deployment whose id begins alike has none of them."""
+    """A deployment whose id starts alike has none of them."""
     assert is_snapshot_of(snapshot_id_for("d-0001", "stopped", 1), "d-0001")
     assert not is_snapshot_of(snapshot_id_for("d-00011", "stopped", 1), "d-0001")
 
@@ -212,5 +212,5 @@ def test_a_snapshot_is_of_one_deployment() -> None:
     ],
 )
 def test_the_rehearsals_of_an_upgrade_are_known_by_their_requests(request_id: str, upgrade_id: str | None) -> None:
-    """Its driver looks whether that upgrade is over."""
+    """Its driver looks whether that upgrade has ended."""
     assert upgrade_of_rehearsal(request_id) == upgrade_id

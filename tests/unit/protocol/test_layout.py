@@ -1,4 +1,4 @@
-"""Where everything lies."""
+"""The place of every object."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_record_of_the_home_lies_in_no_stream() -> None:
 
 @given(IDS, IDS, IDS)
 def test_the_feed_of_the_home_lies_in_no_stream(period: str, stream_id: str, mark: str) -> None:
-    """An entry tells its stream by its key, whatever the ids."""
+    """An entry names its stream by its key, whatever the ids."""
     key = layout.feed_key(period, stream_id, mark)
     assert check_key(key) == key
     assert not is_id(layout.FEED_FOLDER)
@@ -70,7 +70,7 @@ def test_every_key_is_one_that_a_store_takes_below_its_stream(builder: object) -
 
 @given(IDS, IDS, st.integers(1, 10**9))
 def test_numbers_are_read_back_from_keys(stream_id: str, deployment_id: str, number: int) -> None:
-    """Commands, events and claims: the number is in the key, and the key lies under its prefix."""
+    """Commands, events and claims: the number is in the key, and the key starts with its prefix."""
     for key, prefix in [
         (layout.command_key(stream_id, deployment_id, number), layout.commands_prefix(stream_id, deployment_id)),
         (layout.event_key(stream_id, deployment_id, number), layout.events_prefix(stream_id, deployment_id)),
@@ -92,7 +92,7 @@ def test_a_listing_is_in_the_order_of_the_numbers(numbers: list[int]) -> None:
             "events/\u0661.json", "events/1e3.json", "events/" + "1" * 19 + ".json", "events/ 1.json"],
 )  # fmt: skip
 def test_a_key_that_is_no_number_has_none(key: str) -> None:
-    """Whatever else lies there is not taken for a command or an event (Law 7)."""
+    """Whatever else is there is not taken for a command or an event (Law 7)."""
     assert layout.number_of(key) is None
 
 
@@ -105,7 +105,7 @@ def test_the_query_is_read_back_from_its_folder(stream_id: str, deployment_id: s
 
 
 def test_a_folder_of_others_is_no_query() -> None:
-    """A stray folder among the checkpoints is told."""
+    """A stray folder among the checkpoints is reported."""
     with pytest.raises(InvalidRequestError):
         layout.query_name_of("lost+found")
 

@@ -33,7 +33,7 @@ def test_files_and_bytes_are_counted() -> None:
 
 
 def test_the_order_is_that_of_what_they_hold() -> None:
-    """Deployment, attempt, its end behind all else of it; clocks tell only what is left."""
+    """Deployment, attempt, its end behind all else of it; clocks decide only what is left."""
     early, late = manifest().taken_at, manifest().taken_at + timedelta(hours=1)
 
     def one(kind: str, *, token: int = 1, attempt: int = 1, at: datetime = early) -> SnapshotManifest:

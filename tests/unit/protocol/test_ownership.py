@@ -42,7 +42,7 @@ def test_a_label_is_asked_for_by_name_or_with_its_value(label: str, has_it: bool
     ],
 )
 def test_what_cannot_be_recorded_is_refused(owner: str | None, labels: dict[str, str] | None, fact: str) -> None:
-    """In one sentence that says what can be."""
+    """In one sentence that reports what can be recorded."""
     with pytest.raises(InvalidRequestError) as refused:
         Ownership().changed(owner, labels)
     assert fact in str(refused.value.to_json())

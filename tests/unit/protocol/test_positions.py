@@ -1,4 +1,4 @@
-"""Where a query stands."""
+"""The position of a query."""
 
 from __future__ import annotations
 

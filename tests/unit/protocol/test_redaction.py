@@ -90,7 +90,7 @@ def test_uris_are_shown_without_passwords(text: str, shown: str) -> None:
 
 
 def test_secrets_are_taken_out_of_texts() -> None:
-    """A value that a script prints by itself is hidden wherever it stands."""
+    """A value that a script prints by itself is hidden wherever it is."""
     conf = {"spark.my.password": "hunter2-long", "spark.a": "redis://:redispw@h", "spark.my.pwd": "abc"}
     secrets = secrets_of(conf, ["--token", "tok-123456", "--conf", "x.secret=hunter2", "https://h/?sig_token=qrst"])
     assert secrets == ("hunter2-long", "tok-123456", "hunter2", "redispw", "qrst")

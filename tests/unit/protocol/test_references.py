@@ -51,7 +51,7 @@ def test_a_malformed_reference_is_refused_by_name(text: str) -> None:
 
 
 def test_a_reference_within_other_text_is_refused_without_showing_the_text() -> None:
-    """It would not be looked up; and what stands around it may be secret."""
+    """It would not be looked up; and what is around it may be secret."""
     with pytest.raises(InvalidRequestError, match="among other text") as raised:
         parse_reference('user="ada" pin="hunter2" password="secret://airflow-connection/x"')
     assert "hunter2" not in str(raised.value)
@@ -74,7 +74,7 @@ def test_an_argument_may_have_its_name_in_front(argument: str, name: str, value:
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_reference_a_value_or_refused(text: str) -> None:
-    """Whatever a user passes: no other error; and an argument taken apart is whole again."""
+    """Whatever a user passes: no other error; and an argument taken apart is complete again."""
     try:
         parse_reference(text)
     except InvalidRequestError:

@@ -1,4 +1,4 @@
-"""The retention of a stream: what can be recorded, and what it is in words."""
+"""The retention of a stream: what can be recorded, and its text."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_register_of_an_earlier_release_has_no_policy(kind: type[Any], field: 
 
 @pytest.mark.parametrize("value", [{"keep": -3}, {"keep": "all"}, {"older_than_seconds": -1}, [5]])
 def test_a_damaged_policy_is_no_policy_that_removes_more(value: object) -> None:
-    """A register that says it is refused as a whole. (Law 7)"""
+    """A register that contains it is refused as a whole. (Law 7)"""
     (example,) = [one for one in EXAMPLES if isinstance(one, StreamRegister)]
     with pytest.raises(MalformedMessageError):
         from_json({**to_json(example), "retention": value}, key="k", expected=StreamRegister)

@@ -30,7 +30,7 @@ def test_nothing_differs_between_equal_records() -> None:
 
 
 def test_a_file_with_other_bytes_is_named_with_the_time_of_its_change() -> None:
-    """Of an older file that took its place, that time says nothing of when."""
+    """Of an older file that took its place, that time shows nothing."""
     other = {"sha256": "bb" * 32}
     after = AT + timedelta(hours=1, minutes=2)
     assert changes(with_file(**other, modified_at=after)) == ["feeds.json changed at 14:02 UTC since attempt 3"]

@@ -20,7 +20,7 @@ RANGES = {
 
 
 def test_defaults_are_those_of_the_table() -> None:
-    """0.2 s between looks for commands on disk, 2 s on S3; the rest is the same."""
+    """0.2 s between polls for commands on disk, 2 s on S3; the rest is the same."""
     rest = (10.0, 60.0, 30.0, 300.0, 15.0, 30.0, None, 4 * 1024 * 1024, 5.0, False, "")
     assert default_settings("/srv/streams") == AgentSettings(0.2, *rest)
     assert default_settings("s3://bucket/home") == AgentSettings(2.0, *rest)

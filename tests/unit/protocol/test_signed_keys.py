@@ -60,6 +60,6 @@ def test_the_keys_of_scratch_runs_and_upgrades_are_covered(run: str) -> None:
 
 
 def test_files_in_a_launch_folder_or_a_checkpoint_are_no_records() -> None:
-    """A star is one part of a key: what lies deeper is a driver's."""
+    """A star is one part of a key: what is deeper is a driver's."""
     assert driver_may_write(f"{layout.launch_folder('orders', 'd-0001', 'k')}/handle.json")
     assert driver_may_write(f"{layout.checkpoint_folder('orders', 'd-0001', 'q')}/spec.json")

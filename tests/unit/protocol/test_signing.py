@@ -44,7 +44,7 @@ def test_every_field_is_covered(name: str) -> None:
 
 
 def test_a_valid_record_at_another_key_is_refused() -> None:
-    """A record of one stream, deployment or attempt says nothing of another one."""
+    """A record of one stream, deployment or attempt proves nothing about a different one."""
     signed = keys(OLD).signed(KEY, PLAIN)
     with pytest.raises(SignatureError, match="copied from another key"):
         keys(OLD).check(OTHER, signed)
@@ -52,7 +52,7 @@ def test_a_valid_record_at_another_key_is_refused() -> None:
 
 @pytest.mark.parametrize("said", [None, "", "nothing", 5, ["x"], f"{'0' * 8}:{'0' * 63}"])
 def test_what_is_no_signature_is_none(said: object) -> None:
-    """Whatever lies in its place."""
+    """Whatever is in its place."""
     with pytest.raises(SignatureError, match="it has no signature"):
         keys(OLD).check(KEY, {**PLAIN, SIGNATURE: said})
 

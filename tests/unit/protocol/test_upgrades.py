@@ -1,4 +1,4 @@
-"""Upgrades on the wire: what is asked for, the steps, and what people say."""
+"""Upgrades on the wire: what is asked for, the steps, and their texts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_no_other_mode_is_understood(mode: object) -> None:
     ],
 )
 def test_a_word_that_is_not_known_is_refused(kind: type, field: str, value: object) -> None:
-    """What a later release says in other words is never guessed (Law 7)."""
+    """What a later release reports in other words is never guessed (Law 7)."""
     raw = {**to_json(example(kind)), field: value}
     with pytest.raises(MalformedMessageError, match=field):
         from_json(raw, key="k", expected=kind)

@@ -16,7 +16,7 @@ from airflow_streamstate.protocol.codec import version_for
 def test_the_highest_that_both_know_is_spoken(
     agent: tuple[int, int], own: tuple[int, int], spoken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new controller drains a months-old job in words that its agent understands."""
+    """A new controller drains a months-old job by a command that its agent understands."""
     monkeypatch.setattr(codec, "OLDEST_PROTOCOL", own[0])
     monkeypatch.setattr(codec, "NEWEST_PROTOCOL", own[1])
     assert version_for(*agent) == spoken

@@ -72,7 +72,7 @@ def test_what_cannot_come_fails_or_skips_at_once(
 
 @pytest.mark.parametrize("soft_fail", [False, True])
 def test_a_job_that_failed_is_no_reason_to_look_again(named: NamedHome, context: MakeContext, soft_fail: bool) -> None:
-    """An operator retries a failed job; for a wait for its drain it is over."""
+    """An operator retries a failed job; a wait for its drain has ended."""
     named.stream().deploy().runs().failed("ValueError: boom")
     with pytest.raises(AirflowSkipException if soft_fail else AirflowFailException, match="boom"):
         sensor(soft_fail=soft_fail).execute(context())
@@ -194,7 +194,7 @@ def test_a_mistake_that_the_triggerer_met_fails_under_every_setting(
 def test_an_event_that_cannot_be_read_fails_under_every_setting(
     named: NamedHome, context: MakeContext, event: Any, setting: str
 ) -> None:
-    """A triggerer of another release says nothing about the stream."""
+    """A triggerer of a different release proves nothing about the stream."""
     with pytest.raises(AirflowFailException, match="no event"):
         sensor(deferrable=True, **SETTINGS[setting]).resume_execution("execute_complete", {"event": event}, context())
 

@@ -47,7 +47,7 @@ def test_it_waits_until_the_watermark_of_a_committed_batch_has_passed_the_hour(
 
 
 def test_it_looks_again_in_the_mode_reschedule(named: NamedHome, context: MakeContext) -> None:
-    """The third mode: one poke says that it is not there yet, a later one that it is."""
+    """The third mode: one poke reports that it is not there yet, a later one that it is."""
     attempt = named.stream().deploy().claim().started()
     commits_through(attempt, 0, AT_TWO - HOUR)
     waiting = sensor(mode="reschedule")
@@ -74,7 +74,7 @@ def test_lateness_moves_the_end(named: NamedHome, context: MakeContext) -> None:
 
 
 def test_a_restart_and_a_successor_do_not_end_the_wait(named: NamedHome, context: MakeContext) -> None:
-    """Stopped a moment ago: the next deployment goes on."""
+    """Stopped a moment ago: the next deployment continues."""
     stream = named.stream()
     attempt = stream.deploy().claim().started()
     commits_through(attempt, 0, AT_TWO - HOUR)
@@ -90,7 +90,7 @@ def test_a_restart_and_a_successor_do_not_end_the_wait(named: NamedHome, context
 def test_a_stream_that_has_ended_before_fails_it_at_once(
     named: NamedHome, context: MakeContext, soft_fail: bool, error: type[Exception]
 ) -> None:
-    """With where it ended; skipped where that is asked for."""
+    """With where it ended; skipped if that is asked for."""
     attempt = named.stream().deploy().claim().started()
     commits_through(attempt, 0, AT_TWO - HOUR)
     attempt.stopped()

@@ -64,7 +64,7 @@ def test_it_waits_until_nothing_is_left_to_read(named: NamedHome, context: MakeC
 def test_a_stream_whose_input_never_pauses_catches_up_though_no_look_meets_its_least(
     named: NamedHome, context: MakeContext, deferrable: bool
 ) -> None:
-    """What is behind grows from one commit to the next, and each look of the sensor may come late within a batch."""
+    """What is behind grows from one commit to the next, and each poll of the sensor may come late within a batch."""
     attempt = named.stream().deploy().runs()
     trend = LagTrend(9, 1_000, 100.0, 1_000, 100.0, 20, 20, 20)
     attempt.beat(lags=(SourceLag("kafka flights", 900, "rows", trend=trend),))

@@ -35,7 +35,7 @@ def test_it_does_not_wait_for_one_that_nobody_can_take(named: NamedHome, context
 
 
 def test_it_waits_for_a_request_over_deployments(named: NamedHome, context: MakeContext) -> None:
-    """The one that was asked is gone; the one that runs now is asked anew by the sensor itself."""
+    """The one that was asked is gone; the one that runs now is asked again by the sensor itself."""
     named.stream().deploy().runs().failed("boom")
     attempt = named.stream().deploy().runs()
     asked = named.hook().client.order("snapshot", "flights", request_id="r-1")

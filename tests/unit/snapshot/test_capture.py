@@ -119,7 +119,7 @@ def test_two_snapshots_of_one_position_hold_the_same_items() -> None:
 
 
 def test_what_spark_compacts_meanwhile_changes_no_item_of_a_position() -> None:
-    """Its maintenance writes a full state beside the changes: the items of before are listed again, as long as they
+    """Its maintenance writes a full state next to the changes: the items of before are listed again, as long as they
     are all there; and else what is needed now."""
     shelf = shelf_with(3)
     before = shelf.capture(kind="live", snapshot_id="s-1")
@@ -191,7 +191,7 @@ def test_a_drained_query_leaves_positions_only(kind: SnapshotKind, told: bool) -
 
 
 def test_a_query_that_should_be_drained_and_is_not_is_refused() -> None:
-    """State is left behind only where the log says so (Laws 13 and 16)."""
+    """State is left behind only where the log reports it (Laws 13 and 16)."""
     shelf = shelf_with(3)
     with pytest.raises(ConflictError, match="not drained"):
         shelf.capture({QUERY: QueryToCapture(shelf.checkpoint(), drained=True)}, kind="drained")
@@ -199,7 +199,7 @@ def test_a_query_that_should_be_drained_and_is_not_is_refused() -> None:
 
 
 def test_what_only_the_driver_knows_is_kept() -> None:
-    """Sources and watermarks of the plan stand in the manifest, for a later comparison of plans."""
+    """Sources and watermarks of the plan are in the manifest, for a later comparison of plans."""
     shelf = shelf_with(1)
     query = QueryToCapture(
         shelf.checkpoint(), sources=("FileStreamSource[file:/in]",), watermarks=(WatermarkSpec("t", 60_000),),
@@ -272,7 +272,7 @@ def test_each_query_stands_at_its_own_batch() -> None:
 
 @pytest.mark.parametrize("kind", ["stopped", "drained"])
 def test_a_deployment_that_never_committed_has_positions_none(kind: SnapshotKind) -> None:
-    """Its successor starts where its options say, and that is known from the snapshot (Law 5)."""
+    """Its successor starts where its options specify, and that is known from the snapshot (Law 5)."""
     shelf = Shelf()
     run_stateful(shelf.checkpoint("made"), -1)
     queries = {name: QueryToCapture(shelf.checkpoint(name)) for name in ("made", "never started")}
@@ -319,7 +319,7 @@ def carried_from(shelf: Shelf) -> QueryToCapture:
 
 
 def test_a_query_that_was_never_built_is_carried_on(tmp_path: Path) -> None:
-    """Stopped before its first start, a query keeps the state that its deployment began with (Law 5); on a disk by
+    """Stopped before its first start, a query keeps the state that its deployment started with (Law 5); on a disk by
     links of its own."""
     shelf = Shelf(LocalStore(tmp_path, fsync=False))
     run_stateful(shelf.checkpoint(), 3)
@@ -401,7 +401,7 @@ def test_carried_names_its_snapshot() -> None:
 
 
 def test_the_same_id_again_is_the_same_snapshot() -> None:
-    """Trying twice is trying once, also when the query ran on meanwhile; nothing is written (Law 2)."""
+    """Trying twice is trying once, also when the query ran on in the meantime; nothing is written (Law 2)."""
     shelf = shelf_with(3)
     first = shelf.capture()
     run_stateful(shelf.checkpoint(), 5, first=4)
@@ -419,11 +419,11 @@ def calls_of_a_capture() -> FaultPlan:
 CAPTURE_PLAN = calls_of_a_capture()
 WRITES = len(CAPTURE_PLAN.writes)
 MANIFEST_WRITE = WRITES - 1
-"""Behind it only the register of what is kept is told of the end."""
+"""Behind it only the register of what is kept is notified of the end."""
 
 
 def test_the_manifest_is_written_last() -> None:
-    """That it is in the making is said before all else, and every link comes before the manifest (Laws 1 and 3)."""
+    """That it is in the making is reported before all else, and every link comes before the manifest (Laws 1 and 3)."""
     begun, *links, manifest, finished = CAPTURE_PLAN.writes
     assert begun.key == finished.key == layout.retention_key(STREAM)
     assert {call.method for call in links} == {"link"}
@@ -441,7 +441,7 @@ def capture_again_is_whole(shelf: Shelf) -> None:
 @pytest.mark.parametrize("number", range(1, WRITES + 1))
 @pytest.mark.parametrize("fault", KILL_POINTS, ids=lambda fault: fault.name)
 def test_killed_at_any_write_it_is_made_again(number: int, fault: Fault) -> None:
-    """There is the whole snapshot or none; the next try makes it, whatever the last one left (Laws 2, 3 and 8)."""
+    """There is the complete snapshot or none; the next try makes it, whatever the last one left (Laws 2, 3 and 8)."""
     shelf = shelf_with(2)
     faulty = Shelf(FaultyStore(shelf.checkpoints, FaultPlan(at_write={number: fault})), clock=shelf.clock)
     if fault is Fault.REPLY_LOST:
@@ -464,7 +464,7 @@ def fails_on_a_full_disk(shelf: Shelf, number: int, fault: Fault) -> None:
 
 @pytest.mark.parametrize("number", range(1, MANIFEST_WRITE + 1))
 def test_a_full_disk_at_any_write_makes_no_snapshot(number: int) -> None:
-    """The error says that the disk is full, nothing exists, and with space again the same call works (Law 3)."""
+    """The error reports that the disk is full, nothing exists, and with space again the same call works (Law 3)."""
     fails_on_a_full_disk(shelf_with(2), number, Fault.NO_SPACE)
 
 
@@ -493,7 +493,7 @@ def test_a_driver_that_wakes_up_after_its_successor_took_the_snapshot_harms_noth
 
 
 def test_two_lost_replies_in_a_row_are_borne() -> None:
-    """Linking again is finding out; a third loss is told, and nothing exists (Law 8)."""
+    """Linking again is finding out; a third loss is reported, and nothing exists (Law 8)."""
     shelf = shelf_with(2)
     lost = FaultPlan(at_write={2: Fault.REPLY_LOST, 3: Fault.REPLY_LOST})
     Shelf(FaultyStore(shelf.checkpoints, lost)).capture()
@@ -505,7 +505,7 @@ def test_two_lost_replies_in_a_row_are_borne() -> None:
 
 
 def test_data_is_durable_before_a_manifest_in_another_store() -> None:
-    """With the home elsewhere, the store of the data gets a whole write of its own before the manifest (Law 3)."""
+    """With the home elsewhere, the store of the data gets a separate complete write before the manifest (Law 3)."""
     plan = FaultPlan()
     checkpoints, home = FaultyStore(MemoryStore("disk"), plan), FaultyStore(MemoryStore("s3"), plan)
     shelf = Shelf(checkpoints, home)
@@ -573,7 +573,7 @@ def test_a_file_that_vanished_makes_it_go_again_at_a_newer_batch() -> None:
      ("get", "/data/")],
 )  # fmt: skip
 def test_whatever_vanishes_at_whatever_moment_it_goes_again(verb: str, part: str) -> None:
-    """Also between the linking and the last look; even what was linked already."""
+    """Also between the linking and the last check; even what was linked already."""
     shelf, store = hooked_shelf(3)
 
     def vanish() -> None:
@@ -590,7 +590,7 @@ def test_whatever_vanishes_at_whatever_moment_it_goes_again(verb: str, part: str
 
 
 def test_a_query_that_outruns_every_try_is_an_error_to_retry() -> None:
-    """The tries are bounded, the error says which batches were tried, and no snapshot exists (Law 6)."""
+    """The tries are bounded, the error reports which batches were tried, and no snapshot exists (Law 6)."""
     shelf, store = hooked_shelf(3)
     batch_ids = iter(range(4, 1000))
 
@@ -620,7 +620,7 @@ def test_a_checkpoint_that_lacks_a_file_is_an_error_that_names_it() -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 6))
 def test_whatever_the_query_does_meanwhile_the_snapshot_is_one_position(moves: list[int], first: int) -> None:
-    """Between any two calls the query may plan, commit and purge: the snapshot is whole, at a committed batch."""
+    """Between any two calls the query may plan, commit and purge: the snapshot is complete, at a committed batch."""
     shelf, store = hooked_shelf(first)
     checkpoint, script = shelf.checkpoint(), iter(moves)
     state = {"next": first + 1, "planned": False}
@@ -679,7 +679,7 @@ def test_an_uncommitted_flush_is_no_drain() -> None:
 
 
 def test_rows_are_told_of_the_captured_batch_alone() -> None:
-    """A count of another batch than the captured one is no count (the driver's progress comes after the commit)."""
+    """A count of a different batch than the captured one is no count (the driver's progress comes after the commit)."""
     shelf = shelf_with(3)
     for rows, told in (({3: 11}, 11), ({2: 9}, None), ({}, None)):
         query = QueryToCapture(shelf.checkpoint(), state_rows=rows)
@@ -689,7 +689,7 @@ def test_rows_are_told_of_the_captured_batch_alone() -> None:
 
 @pytest.mark.parametrize("kind", ["crc32", "etag"])
 def test_a_server_copies_in_one_list_and_its_checksums_are_kept(kind: str) -> None:
-    """No file is read to be copied, and the manifest holds what the server said of each; also of what is carried on."""
+    """No file is read to be copied, and the manifest holds what the server reported of each; also of carried state."""
     store = ServerStore(kind)
     shelf = Shelf(store)
     run_stateful(shelf.checkpoint(), 2)
@@ -701,7 +701,7 @@ def test_a_server_copies_in_one_list_and_its_checksums_are_kept(kind: str) -> No
     carried = QueryToCapture(carried=manifest.queries[QUERY], carried_snapshot_id=SNAPSHOT)
     again = shelf.capture({QUERY: carried}, snapshot_id="d-0001-live-000002").queries[QUERY].files
     assert again == files
-    for entry in again:  # it lies where it lay, so an entity tag of the key goes on, too
+    for entry in again:  # it is where it was, so an entity tag of the key continues, too
         assert entry.checksum == store.checksum_of(shelf.data_key(entry.path))
 
 

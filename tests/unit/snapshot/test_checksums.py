@@ -24,7 +24,7 @@ from airflow_streamstate.snapshot.checksums import (
 )
 from support.hadoop_checksums import format_checksums
 
-# What Spark 4.2 wrote on a local disk: commits/0, and the .0.crc beside it.
+# What Spark 4.2 wrote on a local disk: commits/0, and the .0.crc alongside it.
 SPARK_COMMIT = b'v1\n{"nextBatchWatermarkMs":1704067140000}'
 SPARK_COMMIT_CRC = b"crc\x00\x00\x00\x02\x00\xbbJ\x18\x93"
 pieces = st.lists(st.binary(max_size=1500), max_size=5)
@@ -52,7 +52,7 @@ def test_a_file_matches_its_own_checksums_in_whatever_pieces_it_comes(data: list
 
 @given(pieces, st.binary(max_size=1500), st.integers(1, 700))
 def test_the_check_of_the_whole_says_the_same(data: list[bytes], other: bytes, chunk_bytes: int) -> None:
-    """Of a file, of another one, in whatever pieces."""
+    """Of a file, of a different one, in whatever pieces."""
     body = b"".join(data)
     checksums = parse_checksums(format_checksums(body, chunk_bytes), key="k")
     own, others = WholeCheck(checksums), WholeCheck(checksums)
@@ -65,7 +65,7 @@ def test_the_check_of_the_whole_says_the_same(data: list[bytes], other: bytes, c
 
 @given(st.binary(min_size=1, max_size=2000), st.data())
 def test_one_altered_byte_is_found_where_it_is(data: bytes, draw: st.DataObject) -> None:
-    """The offset is that of the chunk in which the altered byte lies."""
+    """The offset is that of the chunk in which the altered byte is."""
     at = draw.draw(st.integers(0, len(data) - 1))
     altered = data[:at] + bytes([data[at] ^ draw.draw(st.integers(1, 255))]) + data[at + 1 :]
     assert first_altered(format_checksums(data), altered) == at // 512 * 512
@@ -73,7 +73,7 @@ def test_one_altered_byte_is_found_where_it_is(data: bytes, draw: st.DataObject)
 
 @given(st.binary(min_size=1, max_size=2000), st.integers(1, 2000))
 def test_bytes_cut_off_or_added_are_found(data: bytes, count: int) -> None:
-    """A file that is shorter or longer than its checksums say is altered."""
+    """A file that is shorter or longer than its checksums state is altered."""
     checksums = format_checksums(data)
     assert first_altered(checksums, data[: max(0, len(data) - count)]) is not None
     assert first_altered(checksums, data + b"x" * count) is not None
@@ -85,14 +85,14 @@ def test_bytes_cut_off_or_added_are_found(data: bytes, count: int) -> None:
      b"crc\x00\xff\xff\xff\xff", b"crc\x00\x00\x00\x02\x00abc", b'{"crc":1}'],
 )  # fmt: skip
 def test_anything_else_is_refused(body: bytes) -> None:
-    """A checksum file that is cut short, or none of Hadoop's, proves nothing and says so."""
+    """A checksum file that is cut short, or none of Hadoop's, proves nothing and reports it."""
     with pytest.raises(DataError):
         parse_checksums(body, key="some/.0.crc")
 
 
 @given(st.binary(max_size=64))
 def test_reading_damaged_checksums_raises_nothing_but_a_data_error(body: bytes) -> None:
-    """Whatever lies there, reading it ends in checksums or in a DataError (Law 7)."""
+    """Whatever is there, reading it ends in checksums or in a DataError (Law 7)."""
     with contextlib.suppress(DataError):
         parse_checksums(body, key="k")
 
@@ -162,7 +162,7 @@ def test_what_holds_something_else_has_another_digest(other: QuerySnapshot) -> N
 
 
 def test_what_differs_each_time_is_not_in_it() -> None:
-    """Rows that were counted meanwhile, an entity tag of one key, the order in which queries were looked at."""
+    """Rows that were counted in the meantime, an entity tag of one key, the order in which queries were looked at."""
     counted = replace(QUERY, position=replace(POSITION, state_rows_left=7, rows_dropped=1))
     assert content_digest({"counts": counted}) == DIGEST
     tags = [content_digest({"q": replace(QUERY, files=(replace(FILE, checksum=f"etag:{one}"),))}) for one in "ab"]

@@ -33,7 +33,7 @@ from support.snapshots import DEPLOYMENT, PLACE, QUERY, SNAPSHOT, STREAM, Shelf,
 
 
 def test_what_an_older_snapshot_has_at_the_same_place_is_not_copied_again() -> None:
-    """By Spark's checksums, where the store of the checkpoints tells no versions; both are whole."""
+    """By Spark's checksums, where the store of the checkpoints reports no versions; both are complete."""
     shelf, place = placed_shelf(3)
     first = shelf.capture(kind="live", snapshot_id="s-1", kept_at=PLACE)
     run_stateful(shelf.checkpoint(), 4, first=4)
@@ -46,7 +46,7 @@ def test_what_an_older_snapshot_has_at_the_same_place_is_not_copied_again() -> N
 
 
 def test_what_is_altered_on_its_way_makes_no_snapshot() -> None:
-    """Each file is held against what was captured as it arrives."""
+    """Each file is compared with what was captured as it arrives."""
     shelf, _ = placed_shelf(3)
 
     class Altering(MemoryStore):
@@ -67,7 +67,7 @@ def test_what_is_altered_on_its_way_makes_no_snapshot() -> None:
 
 
 def test_a_crash_at_any_write_leaves_no_half_snapshot_and_the_next_try_takes_it() -> None:
-    """At the home, the checkpoints and the place alike: no manifest, or a whole snapshot (Laws 2 and 3)."""
+    """At the home, the checkpoints and the place alike: no manifest, or a complete snapshot (Laws 2 and 3)."""
     plan = FaultPlan()
     struck_by(placed_shelf(2)[0], plan).capture(kept_at=PLACE)
     writes = len(plan.writes)
@@ -118,7 +118,7 @@ def test_what_is_lost_at_a_place_is_copied_there_again(lost: str) -> None:
 
 
 def test_a_copy_that_takes_long_is_not_abandoned() -> None:
-    """It says again and again that it is being made: else every prune would make it begin anew (Law 6)."""
+    """It reports again and again that it is being made: else every prune would make it start again (Law 6)."""
     shelf, place = placed_shelf(2)
     plan = FaultPlan()
     plan.before_each = lambda: shelf.clock.sleep(MAKING_SECONDS * RENEW_AFTER_SHARE / 4)
@@ -154,7 +154,7 @@ class GuardedAt(MemoryStore):
 
 
 def guarded_shelf() -> tuple[Shelf, MemoryStore]:
-    """A snapshot beside the checkpoints, one at a place, and a batch behind them."""
+    """A snapshot alongside the checkpoints, one at a place, and a batch after them."""
     shelves: list[Shelf] = []
     place = GuardedAt("place", PLACE, shelves)
     shelf = Shelf(GuardedAt("checkpoints", "", shelves), elsewhere={PLACE: place})
@@ -190,7 +190,7 @@ deaths = st.dictionaries(st.integers(0, 5), st.integers(1, 120), max_size=2)
 def test_taken_here_and_there_beside_everything_else_each_snapshot_is_whole(
     turns: list[tuple[int, int]], dies_at: dict[int, int]
 ) -> None:
-    """Three that take one snapshot, two of them for a place and one for beside the checkpoints, another one that takes
+    """Three that take one snapshot, two of them for a place and one for the checkpoints' store, another one that takes
     the next, two that prune, a reader that gathers a copy, a pin and the time, in any order of their calls, some of
     them killed: no file goes that a manifest has, at neither store, and in the end nothing else is left (Law 3)."""
     shelf, place = guarded_shelf()

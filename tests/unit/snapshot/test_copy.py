@@ -68,7 +68,7 @@ def bodies_of(store: Store) -> dict[str, bytes]:
 
 
 def test_everything_arrives_in_pieces_from_every_place() -> None:
-    """No piece is larger than was said, and each place gives some where the others wait for it."""
+    """No piece is larger than was allowed, and each place gives some where the others wait for it."""
     first, second, target = Place(), Place("second"), MemoryStore()
     first_is_asked, second_is_asked = threading.Event(), threading.Event()
 
@@ -115,7 +115,7 @@ def void(_: object) -> None: ...
 
 @pytest.mark.parametrize("error", [UnavailableError("gone"), InvalidRequestError("denied")])
 def test_a_place_that_refuses_is_dropped(error: StreamStateError) -> None:
-    """Whatever it refuses with; with no other place that is told, and nothing else arrives."""
+    """Whatever it refuses with; with no other place that is reported, and nothing else arrives."""
     refusing, other, target = Place(), Place("other"), MemoryStore()
 
     def refuse(_key: str) -> None:
@@ -133,7 +133,7 @@ def test_a_place_that_refuses_is_dropped(error: StreamStateError) -> None:
 
 @pytest.mark.parametrize("harm", ["altered", "cut", "longer", "missing"])
 def test_a_bad_copy_is_passed_over(harm: str) -> None:
-    """The other place's whole copy is taken; with none, the file is named and not written."""
+    """The other place's complete copy is taken; with none, the file is named and not written."""
     key = "s/data/5"
     changes = {"altered": b"x" * 1000, "cut": BODIES[key][:-1], "longer": BODIES[key] + b"x"}
     bad, good, target = Place("bad"), Place("good"), MemoryStore()
@@ -151,7 +151,7 @@ def test_a_bad_copy_is_passed_over(harm: str) -> None:
 
 
 def test_a_fetch_goes_on_where_it_was_cut_short() -> None:
-    """Whole files stay and are not asked for again; a wrong one that lies there is."""
+    """Whole files stay and are not asked for again; a wrong one is."""
     place, target = Place(), MemoryStore()
 
     class CutError(Exception):
@@ -202,7 +202,7 @@ class TestLargeFiles:
         return place
 
     def test_few_pieces_are_held(self) -> None:
-        """However large the file, no more pieces are read ahead of the target than were said."""
+        """However large the file, no more pieces are read ahead of the target than were allowed."""
         place = self.place()
         ahead: list[int] = []
 
@@ -236,12 +236,12 @@ class TestLargeFiles:
         assert alone.versions == []
 
     def test_a_caller_that_gives_up_leaves_nothing(self) -> None:
-        """In the middle of it: nothing is at the target, and nothing goes on in the background."""
+        """In the middle of it: nothing is at the target, and nothing continues in the background."""
         place, target, is_asked = self.place(), Watched(), threading.Event()
         place.before = lambda _key: is_asked.set()
 
         class StopError(Exception):
-            """The caller gives up."""
+            """The caller cancels."""
 
         def stop() -> None:
             if is_asked.is_set():
@@ -260,7 +260,7 @@ class TestLargeFiles:
         before = set(threading.enumerate())
 
         class Late(MemoryStore):
-            """Answers when the fetch is over."""
+            """Answers when the fetch has ended."""
 
             def put_pieces(self, key: str, pieces: Iterable[bytes], size_bytes: int) -> str:
                 begun.append(key)
@@ -300,7 +300,7 @@ class TestLargeFiles:
 
 
 class Watched(MemoryStore):
-    """A target that tells what was ever to be seen in it, and how many files are just being put."""
+    """A target that reports what was ever to be seen in it, and how many files are just being put."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -392,10 +392,10 @@ def test_only_what_its_check_accepts_is_there() -> None:
 
 
 def give_up() -> None:
-    """The caller gives up."""
+    """The caller cancels."""
     raise InterruptedError
 
 
 def test_progress_has_words() -> None:
-    """For people."""
+    """Human-readable."""
     assert CopyProgress(3, 1, 2_000, 1_000).sentence == "1 of 3 files, 1,000 of 2,000 bytes"

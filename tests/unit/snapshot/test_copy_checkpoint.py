@@ -30,7 +30,7 @@ def target() -> Checkpoint:
 
 
 def test_it_is_copied_byte_for_byte_up_to_the_position(source: Checkpoint, target: Checkpoint) -> None:
-    """What lies above it, and what lay at the place, is not there; the source is as it was."""
+    """What is above it, and what was at the place, is not there; the source is as it was."""
     before = {info.key: source.store.get(info.key) for info in source.store.list_objects("")}
     assert_copied(source, target)
     assert {info.key: source.store.get(info.key) for info in source.store.list_objects("")} == before
@@ -125,10 +125,10 @@ class TestLargeFiles:
     def test_a_caller_that_gives_up_in_the_middle_of_one_leaves_nothing_of_it(
         self, source: Checkpoint, target: Checkpoint
     ) -> None:
-        """It is told again and again while it is copied."""
+        """It is reported again and again while it is copied."""
 
         class StopError(Exception):
-            """Another has gone on with it."""
+            """Another has continued with it."""
 
         told: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What speaks against a file of a snapshot, told where it arrives."""
+"""What speaks against a file of a snapshot, reported where it arrives."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_sparks_checksums_tell_an_altered_file(path: str) -> None:
 
 @pytest.mark.parametrize("kept_by", ["seal", "server"])
 def test_what_else_is_known_tells_it_too(kept_by: str) -> None:
-    """The sealed sha256, or what the server said when it copied the file, where Spark keeps no checksum."""
+    """The sealed sha256, or what the server reported when it copied the file, where Spark keeps no checksum."""
     shelf = shelf_with(ServerStore() if kept_by == "server" else MemoryStore())
     if kept_by == "seal":
         seal(shelf.control, shelf.checkpoints, SNAPSHOT)

@@ -101,7 +101,7 @@ def test_every_file_that_is_missing_or_cut_short_is_seen_before_a_start(shelf: S
 
 @pytest.mark.parametrize("path", ["metadata", "offsets/2", "commits/2", "sources/0/1", "offsets/.2.crc"])
 def test_an_altered_byte_in_a_small_log_is_seen_before_a_start(shelf: Shelf, path: str) -> None:
-    """We read these ourselves, so we hold them against Spark's checksums; state files Spark checks when it reads."""
+    """We read these ourselves, so we compare them with Spark's checksums; state files Spark checks when it reads."""
     flip_byte(shelf.checkpoints, shelf.data_key(path), 9)
     with pytest.raises(SnapshotCorruptError, match="not what was captured"):
         check_complete(shelf.checkpoints, shelf.control.need_manifest(SNAPSHOT))
@@ -117,7 +117,7 @@ def test_the_quick_look_takes_only_the_queries_asked_for(shelf: Shelf) -> None:
 
 
 def test_bytes_come_whole_whatever_the_store(store: Store) -> None:
-    """Streamed or at once, the pieces together are the object; None where there is none."""
+    """Streamed or at once, the pieces together are the object; None if there is no object."""
     body = bytes(range(256)) * (READ_BYTES // 256) + b"tail"
     store.put("a/b", body)
     store.put("a/empty", b"")
@@ -149,7 +149,7 @@ def test_a_server_gives_a_large_file_in_parts(size_bytes: int, requests: int, mo
 
 
 def test_the_crc_of_an_object_is_that_of_its_bytes(store: Store) -> None:
-    """However small the buffer, also of nothing; and None where there is no object, or no folder."""
+    """However small the buffer, also of nothing; and None if there is no object, or no folder."""
     body, buffer = bytes(range(256)) * 5, bytearray(100)
     store.put("a/b", body)
     store.put("a/empty", b"")

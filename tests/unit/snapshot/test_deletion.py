@@ -1,4 +1,4 @@
-"""Removing snapshots beside writers, readers and other prunes."""
+"""Removing snapshots alongside writers, readers and other prunes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_sta
 
 
 def test_a_second_snapshot_copies_what_is_new_alone() -> None:
-    """Unchanged files lie once, and both snapshots are whole."""
+    """Unchanged files are stored once, and both snapshots are complete."""
     shelf = shelf_with(2)
     second = shelf.control.need_manifest(IDS[1])
     own = [entry for entry in second.queries[QUERY].files if not entry.shared_from]
@@ -165,7 +165,7 @@ def test_a_condemned_snapshot_is_neither_read_nor_pinned_nor_taken_again() -> No
 
 
 def test_a_lease_is_renewed_while_its_reader_lives() -> None:
-    """A long reading outlives the first lease; a dead reader's is over."""
+    """A long reading outlives the first lease; a dead reader's lease has ended."""
     shelf = shelf_with(2)
     with leased(shelf.control, IDS[0], "reader", 60.0) as lease:
         for _ in range(10):
@@ -176,7 +176,7 @@ def test_a_lease_is_renewed_while_its_reader_lives() -> None:
 
 
 def test_what_a_reader_gathers_beside_a_prune_stays() -> None:
-    """Wherever in a prune the reader takes its lease and begins to gather, that stays until the lease is released."""
+    """Wherever in a prune the reader takes its lease and starts to gather, that stays until the lease is released."""
     for number in count(1):
         shelf = sweepable()
         lease = SnapshotLease(shelf.control, IDS[1], "reader")
@@ -189,7 +189,7 @@ def test_what_a_reader_gathers_beside_a_prune_stays() -> None:
         store = FaultyStore(shelf.checkpoints, plan)
         Remover(Shelf(store, clock=shelf.clock).control, SnapshotPlaces(store), "test").sweep()
         if number > len(plan.calls):
-            break  # the prune was over by then
+            break  # the prune had ended by then
         folder = layout.gathered_folder(STREAM, lease.lease_id, QUERY)
         assert list(shelf.checkpoints.list_objects(f"{folder}/")), number
         lease.release()
@@ -205,7 +205,7 @@ def sweepable() -> Shelf:
 
 def test_an_abandoned_half_is_collected_and_can_be_taken_anew() -> None:
     """A driver that died in the making leaves files: they go after their time. Its writer cannot complete them any
-    more, but begins anew in a folder of its own (Laws 3 and 4)."""
+    more, but starts again in its own folder (Laws 3 and 4)."""
     shelf = half_made()
     assert data_keys(shelf, IDS[1])
     assert sweep(shelf).abandoned == []
@@ -244,7 +244,7 @@ def sweep(shelf: Shelf) -> Removed:
 
 
 def test_a_writer_that_slept_completes_nothing_that_was_collected() -> None:
-    """It wakes up before its manifest, finds that it was abandoned, and takes the snapshot anew (Laws 3 and 4)."""
+    """It wakes up before its manifest, finds that it was abandoned, and takes the snapshot again (Laws 3 and 4)."""
     shelf = shelf_with(1)
     run_stateful(shelf.checkpoint(), 6, first=3)
     counting = FaultPlan()
@@ -282,7 +282,7 @@ def test_a_half_without_a_record_is_collected_after_its_time() -> None:
 
 
 def test_two_prunes_that_meet_at_a_half_both_come_to_their_end() -> None:
-    """One of them closes it, whichever came first, and what each has to do beside that is done."""
+    """One of them closes it, whichever came first, and what else each has to do is done."""
     for number in count(1):
         shelf = half_made()
         shelf.clock.sleep(MAKING_SECONDS + 1)
@@ -326,7 +326,7 @@ def test_a_manifest_that_cannot_be_read_keeps_every_file() -> None:
 
 def test_on_a_disk_it_keeps_what_a_restored_home_has_of_older_ones(tmp_path: Path) -> None:
     """A snapshot that was brought back from a server names files in the folders of others, which came without their
-    manifests: these look like halves, and only the damaged manifest would tell (Law 7)."""
+    manifests: these seem to be halves, and only the damaged manifest would show it (Law 7)."""
     shelf = shelf_with(2)
     disk = LocalStore(tmp_path, fsync=False)
     manifest = shelf.control.need_manifest(IDS[1])
@@ -355,7 +355,7 @@ def test_a_damaged_register_stops_no_snapshot() -> None:
 
 @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
 def test_a_prune_that_is_killed_anywhere_is_finished_by_the_next(fault: Fault) -> None:
-    """Whatever it left, what is kept is whole, and the next one leaves nothing (Laws 1 and 2)."""
+    """Whatever it left, what is kept is complete, and the next one leaves nothing (Laws 1 and 2)."""
     counting = shelf_with(3)
     plan = FaultPlan()
     prune(Shelf(FaultyStore(counting.checkpoints, plan), clock=counting.clock), IDS[2])
@@ -370,7 +370,7 @@ def test_a_prune_that_is_killed_anywhere_is_finished_by_the_next(fault: Fault) -
         assert sorted(info.key for info in shelf.checkpoints.list_objects("")) == left
 
 
-# what the register says
+# what the register reports
 
 
 AT = FakeClock().now()
@@ -461,7 +461,7 @@ def needed_by(shelf: Shelf) -> set[str]:
 
 @pytest.mark.parametrize("takes", [0, 1, 3])
 def test_a_half_is_closed_under_the_number_of_its_newest_folder(takes: int) -> None:
-    """Its writer may be at any of them; the record says when and by whom. A note alone counts as the first take."""
+    """Its writer may be at any of them; the record reports when and by whom. A note alone counts as the first take."""
     shelf = shelf_with(1)
     shelf.checkpoints.put(layout.data_note_key(STREAM, IDS[2]), b"it was to be durable")
     for number in range(1, takes + 1):
@@ -479,7 +479,7 @@ def test_a_half_is_closed_under_the_number_of_its_newest_folder(takes: int) -> N
 
 
 def test_what_a_dead_reader_gathered_goes() -> None:
-    """Once its lease is over, or was never there; what a living one has stays."""
+    """Once its lease has ended, or was never there; what a living one has stays."""
     shelf = sweepable()
     folder = layout.gathered_folders(STREAM)
     with leased(shelf.control, IDS[1], "reader", 60.0) as lease:
@@ -555,7 +555,7 @@ def test_a_stray_folder_at_any_place_is_left_alone() -> None:
 
 
 def test_what_is_forgotten_in_its_time() -> None:
-    """Leases that are over, uses of what is not there, pins of what never came; and the rest stays. (Law 7)"""
+    """Leases that have ended, uses of what is not there, pins of what never came; and the rest stays. (Law 7)"""
     shelf = shelf_with(1)
     now = shelf.clock.now()
     held = LeaseRecord(IDS[0], "ada", AT, now)
@@ -599,7 +599,7 @@ def test_a_place_is_forgotten_when_nothing_lies_there() -> None:
 
 
 def test_where_snapshots_are_taken_all_the_time_no_file_goes() -> None:
-    """What refers to what cannot be told as of one moment: the next prune goes on."""
+    """What refers to what cannot be known as of one moment: the next prune continues."""
     shelf = shelf_with(2)
     Remover(shelf.control, shelf.places, "test").condemn(kept(shelf), all_but(IDS[1]))
     before = data_keys(shelf, IDS[0])
@@ -634,7 +634,7 @@ def test_a_manifest_of_another_stream_of_this_name_is_not_removed() -> None:
 
 
 def test_data_is_what_lies_in_the_folders_of_takes() -> None:
-    """Records beside them are none."""
+    """Records alongside them are none."""
     store = MemoryStore()
     folder = layout.snapshot_folder(STREAM, IDS[0])
     store.put(f"{folder}/notes/x", b"x")
@@ -648,12 +648,12 @@ def test_data_is_what_lies_in_the_folders_of_takes() -> None:
 
 
 CALLS = 60
-"""More than any of them makes that others can tell from their neighbours."""
+"""More than any of them makes that others can distinguish from their neighbours."""
 
 
 @pytest.mark.parametrize("before", range(4, 9))
 def test_taken_around_any_moment_of_a_prune_a_snapshot_is_whole(before: int) -> None:
-    """Begun at each moment of a prune that removes what it would share, and completed behind it (Law 3)."""
+    """Started at each moment of a prune that removes what it would share, and completed behind it (Law 3)."""
     for moment in range(1, CALLS, 2):
         shelf = shelf_with(2)
         acts = [pruning(shelf), taking(shelf, IDS[2], 4)]
@@ -742,7 +742,7 @@ def test_what_lies_at_another_place_is_removed_there() -> None:
 
 
 def test_what_was_linked_on_the_way_to_a_place_is_collected() -> None:
-    """A driver that was killed after the manifest, or half way: nothing of it stays, and the snapshot is whole."""
+    """A driver that was killed after the manifest, or half way: nothing of it stays, and the snapshot is complete."""
     shelf, place = placed_shelf()
     left = f"{layout.snapshot_folder(STREAM, IDS[1])}/data/counts/metadata"
     shelf.checkpoints.put(left, b"left")
@@ -757,7 +757,7 @@ def test_what_was_linked_on_the_way_to_a_place_is_collected() -> None:
 
 
 def test_a_place_that_is_not_there_is_told_and_nothing_of_it_is_forgotten() -> None:
-    """What is condemned there goes when the place is there again; what lay elsewhere is forgotten in its time."""
+    """What is condemned there goes once the place is back; what was stored elsewhere is forgotten in its time."""
     shelf, place = placed_shelf()
     away = replace(shelf, elsewhere={PLACE: MemoryStore("empty")})
     remover = Remover(away.control, away.places, "test")
@@ -776,7 +776,7 @@ def test_a_place_that_is_not_there_is_told_and_nothing_of_it_is_forgotten() -> N
 
 
 def test_a_place_that_falls_silent_in_the_middle_of_a_prune_is_told() -> None:
-    """What lies with the checkpoints goes all the same, and the prune comes to its end."""
+    """What is stored with the checkpoints goes all the same, and the prune comes to its end."""
     shelf, place = placed_shelf()
     gone = data_keys(shelf, IDS[0])
     remover = Remover(shelf.control, shelf.places, "test")

@@ -17,7 +17,7 @@ from support.simulated_driver import STREAM, SimulatedStream, make_plan, waiting
 
 
 def test_the_newest_snapshot_that_has_a_query_whole_holds_it() -> None:
-    """One that lacks a file of it does not; and what has a place of its own is asked of no snapshot (Laws 5 and 14)."""
+    """One that lacks a file of it does not; and what has its own place is asked of no snapshot (Laws 5 and 14)."""
     stream = SimulatedStream()
     stream.deploy()
     for seconds in (1.5, 3.0):
@@ -44,7 +44,7 @@ def test_the_newest_snapshot_that_has_a_query_whole_holds_it() -> None:
 
 
 def test_a_place_that_is_silent_for_a_moment_loses_no_query() -> None:
-    """An older snapshot that is whole holds it as well; where there is none, it is waited for (Law 5)."""
+    """An older complete snapshot holds it as well; if there is no such snapshot, it is waited for (Law 5)."""
     stream = SimulatedStream()
     stream.deploy()
     stream.order_at(1.5, SnapshotRequest)

@@ -75,7 +75,7 @@ def test_a_store_that_does_not_answer_is_told_unless_the_snapshot_is_kept_anyhow
 
 
 def test_nothing_is_gathered_without_a_lease() -> None:
-    """A prune would take it for what a dead reader left; what lies in one folder is read all the same."""
+    """A prune would take it for what a dead reader left; what is in one folder is read all the same."""
     store = ReadOnlyStore()
     shelf = kept(store)
     run_stateful(shelf.checkpoint(), 3, first=3)

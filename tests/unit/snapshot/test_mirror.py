@@ -45,7 +45,7 @@ def stopped(stage: Stage) -> str:
 
 
 def test_a_mirror_has_what_a_deploy_needs(stage: Stage) -> None:
-    """Data, manifest, what was run and said: plain objects under the keys of the home, and nothing else."""
+    """Data, manifest, what was run and reported: plain objects under the keys of the home, and nothing else."""
     snapshot_id, mirror = stopped(stage), MemoryStore("mirror")
     done = mirror_snapshot(stage.control, stage.store, mirror, snapshot_id)
     assert done.files > 0
@@ -76,7 +76,7 @@ def test_a_mirror_cut_short_anywhere_is_none_until_it_is_whole(stage: Stage) -> 
 
 
 def test_what_is_damaged_does_not_become_a_mirror(stage: Stage) -> None:
-    """It is told by its key; the snapshot itself is left as it is."""
+    """It is reported by its key; the snapshot itself is left as it is."""
     snapshot_id, mirror = stopped(stage), MemoryStore("mirror")
     flip_byte(stage.store, f"{layout.snapshot_data_folder(STREAM, snapshot_id, 'counts')}/metadata")
     problems = verify(stage.control, stage.store, snapshot_id)
@@ -87,7 +87,7 @@ def test_what_is_damaged_does_not_become_a_mirror(stage: Stage) -> None:
 
 
 def test_what_is_being_copied_is_not_pruned(stage: Stage) -> None:
-    """A copy is a reader, however long it takes: a prune beside it leaves the snapshot, and names the reader."""
+    """A copy is a reader, however long it takes: a prune alongside it leaves the snapshot, and names the reader."""
     snapshot_id, inner, plan = stopped(stage), MemoryStore("mirror"), FaultPlan()
     manifest, remover = (
         stage.control.need_manifest(snapshot_id),
@@ -151,7 +151,7 @@ def another(stage: Stage, tmp_path: Path) -> Stage:
 
 
 def test_only_a_newer_deployment_that_this_home_lacks_says_that_the_stream_went_on_elsewhere(stage: Stage) -> None:
-    """Of older ones the home may have let go; and a deploy that was given up left one that is newer here, too."""
+    """Of older ones the home may have let go; and a deploy that was abandoned left one that is newer here, too."""
     stage.deploy()
     stage.stopped()
     key = layout.register_key(STREAM)
@@ -185,7 +185,7 @@ def test_a_deploy_that_was_given_up_here_is_not_taken_for_the_one_that_runs_else
 
 
 def test_the_jars_of_a_deployment_are_carried_however_large_they_are(tmp_path: Path) -> None:
-    """A stream goes on from the mirror alone; what is larger than a piece comes in pieces. (Law 15)"""
+    """A stream continues from the mirror alone; what is larger than a piece comes in pieces. (Law 15)"""
     stage, mirror = Stage(tmp_path, store=LocalStore(tmp_path / "home")), LocalStore(tmp_path / "mirror")
     small, large = tmp_path / "small.jar", tmp_path / "large.jar"
     small.write_bytes(b"classes")

@@ -18,7 +18,7 @@ def test_a_fenced_log_has_nothing_after_its_end() -> None:
 
 
 def test_batches_claimed_or_committed_after_the_end_are_named() -> None:
-    """A claim over the fence is told as a commit is: the sink may hold that batch already."""
+    """A claim over the fence is reported as a commit is: the sink may hold that batch already."""
     shelf = Shelf()
     run_stateful(shelf.checkpoint(), 3)
     plan_stateful(shelf.checkpoint(), 4)

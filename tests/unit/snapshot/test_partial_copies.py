@@ -1,4 +1,4 @@
-"""What was half copied to a mirror, and copies made beside writers, readers and prunes."""
+"""What was half copied to a mirror, and copies made alongside writers, readers and prunes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def half_copied(shelf: Shelf, snapshot_id: str, mirror: Store, writes: int = 12)
 
 
 def removed(shelf: Shelf, *keep: str) -> None:
-    """What a dead reader had leased is over, and all but these are pruned."""
+    """What a dead reader had leased has ended, and all but these are pruned."""
     shelf.clock.sleep(LEASE_SECONDS + CLOCKS_DIFFER_SECONDS + 1)
     prune(shelf, *keep)
 
@@ -122,7 +122,7 @@ def test_a_half_of_long_ago_is_found_by_a_look_at_every_folder() -> None:
 
 @pytest.mark.parametrize(("back", "refusal"), [(0, ConflictError), (1, SnapshotNotFoundError)])
 def test_a_copy_that_slept_completes_nothing_that_was_cleared(back: int, refusal: type[Exception]) -> None:
-    """It wakes up at its manifest or just before it: the copy was given up, or the snapshot is gone; one that is taken
+    """It wakes up at its manifest or just before it: the copy was abandoned, or the snapshot is gone; one that is taken
     under the same id long after is copied whole over what was closed (Laws 3 and 4)."""
     shelf, mirror = with_spec(shelf_with(2)), MemoryStore("mirror")
     counting = FaultPlan()
@@ -162,8 +162,8 @@ def test_a_snapshot_is_not_removed_while_it_is_copied() -> None:
 
 
 def test_whole_copies_are_removed_wherever_it_is_cut() -> None:
-    """At every call of it: what is not removed is whole, and the next one goes on to the end. What the home has is not
-    touched (Laws 2 and 3)."""
+    """At every call of it: what is not removed is complete, and the next one continues to the end. What the home has
+    is not touched (Laws 2 and 3)."""
 
     def removed_from(mirror: MemoryStore, shelf: Shelf, plan: FaultPlan) -> int:
         striking = FaultyStore(mirror, plan)
@@ -194,7 +194,7 @@ def test_whole_copies_are_removed_wherever_it_is_cut() -> None:
 
 def test_what_is_taken_and_pruned_while_the_home_is_read_keeps_its_files() -> None:
     """At each call of it a new snapshot takes over what an older one refers to, which goes; and it is copied in the
-    moment in which the first file is to be deleted (Law 3)."""
+    moment in which the first file will be deleted (Law 3)."""
 
     def stage() -> tuple[Shelf, MemoryStore]:
         shelf, mirror = with_spec(shelf_with(2)), GuardedStore("mirror")
@@ -240,9 +240,9 @@ def test_fetched_beside_everything_else_a_snapshot_is_whole_or_none(
     turns: list[tuple[int, int]], dies_at: dict[int, int]
 ) -> None:
     """Two that take snapshots, two that prune, two that fetch to a mirror, one that fetches from home and mirror to a
-    new place, one that clears halves, one that removes whole copies, a reader, a pin and the time, in any order of
-    their calls, file for file, some of them killed: what has a manifest is whole at every place, what was half fetched
-    is never used, and nothing of it is left in the end (Laws 3 and 4)."""
+    new place, one that clears halves, one that removes complete copies, a reader, a pin and the time, in any order of
+    their calls, file for file, some of them killed: what has a manifest is complete at every place, what was half
+    fetched is never used, and nothing of it is left in the end (Laws 3 and 4)."""
     shelf, mirror, new = with_spec(shelf_with(2)), GuardedStore("mirror"), GuardedStore("new")
     findings: list[str] = []
     acts = [
@@ -304,7 +304,7 @@ def test_a_place_of_snapshots_is_never_cleared_and_is_no_mirror() -> None:
 
 
 def test_an_upload_to_a_mirror_that_was_never_completed_is_ended() -> None:
-    """By a look at all of the mirror, a week after it was begun: a prune of the home does not go there."""
+    """By a reading of all of the mirror, a week after its start: a prune of the home does not go there."""
     shelf, mirror = shelf_with(1), UploadingStore(STREAM)
     shelf.clock.sleep(STALE_UPLOAD_SECONDS - 1)
     delete_partial_copies(shelf.control, mirror, "test", of_all=True)

@@ -1,4 +1,4 @@
-"""Where the files of a snapshot lie."""
+"""The places of the files of a snapshot."""
 
 from __future__ import annotations
 

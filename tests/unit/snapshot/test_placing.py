@@ -1,4 +1,4 @@
-"""Snapshots that lie elsewhere than with the checkpoints."""
+"""Snapshots that are stored elsewhere than with the checkpoints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def data_keys(store: Store) -> list[str]:
 
 
 def test_a_snapshot_lies_whole_at_its_place_and_nowhere_else() -> None:
-    """Its manifest says where, and is in the home; what was linked on the way is gone (Law 3)."""
+    """Its manifest reports where, and is in the home; what was linked on the way is gone (Law 3)."""
     shelf, place = placed_shelf()
     manifest = shelf.capture(kept_at=PLACE)
     assert manifest.data_uri == PLACE
@@ -44,7 +44,7 @@ def test_a_snapshot_lies_whole_at_its_place_and_nowhere_else() -> None:
 
 
 def test_its_files_are_at_hand_for_a_reader_as_long_as_that_has_its_lease() -> None:
-    """Copied beside the checkpoints, where Spark reads; gone with the lease. The snapshot is not touched."""
+    """Copied alongside the checkpoints, where Spark reads; gone with the lease. The snapshot is not touched."""
     shelf, place = placed_shelf()
     manifest = shelf.capture(kept_at=PLACE)
     before = {info.key: place.get(info.key) for info in place.list_objects("")}
@@ -128,7 +128,7 @@ def test_a_place_has_one_name() -> None:
 
 
 def test_a_claim_that_was_cut_short_is_made_again() -> None:
-    """The home knows which record it was to write; so does it where that was written. (Laws 1 and 2)"""
+    """The home knows which record it would write, also where that was written. (Laws 1 and 2)"""
     for moment in ("before", "after"):
         place = HookedStore()
         shelf = Shelf(elsewhere={PLACE: place})
@@ -172,7 +172,7 @@ def test_a_mirror_is_no_place() -> None:
 
 
 def test_a_place_that_has_snapshots_is_not_claimed_anew_where_its_disk_is_not_mounted() -> None:
-    """One snapshot would lie in the folder, and the next on the disk; a deploy waits for the disk, or names another
+    """One snapshot would be in the folder, and the next on the disk; a deploy waits for the disk, or names another
     place (Law 5)."""
     shelf, _ = placed_shelf()
     shelf.capture(kept_at=PLACE)
@@ -188,7 +188,7 @@ def test_a_place_that_has_snapshots_is_not_claimed_anew_where_its_disk_is_not_mo
 
 
 def test_a_server_that_tells_checksums_is_asked_for_those_of_the_place() -> None:
-    """What the manifest says of the bytes is what the place says; versions are those of the checkpoint."""
+    """The manifest states of the bytes what the place reports; versions are those of the checkpoint."""
     place = ServerStore()
     shelf = Shelf(elsewhere={PLACE: place})
     run_stateful(shelf.checkpoint(), 3)

@@ -57,7 +57,7 @@ def test_a_new_request_has_become_none() -> None:
 
 
 def test_one_of_this_deployment_is_found_by_what_was_begun_or_told() -> None:
-    """Without a look at any other snapshot; a manifest without an event counts (Law 3)."""
+    """Without a call for any other snapshot; a manifest without an event counts (Law 3)."""
     shelf = Shelf()
     recorded(shelf, "d-0002")
     kept(shelf, "d-0002-live-000003")

@@ -48,7 +48,7 @@ def test_sealing_twice_is_sealing_once(shelf: Shelf) -> None:
 
 
 def test_what_an_older_seal_has_is_not_read_again(tmp_path: Path) -> None:
-    """On a disk: links of one file have one digest, that of its first reading; what was altered since is told."""
+    """On a disk: links of one file have one digest, that of its first reading; what was altered since is reported."""
     shelf = Shelf(LocalStore(tmp_path, fsync=False))
     run_stateful(shelf.checkpoint(), 2)
     shelf.capture(snapshot_id=FIRST, kind="live")
@@ -118,7 +118,7 @@ def test_the_caller_sets_the_pace_and_may_give_up(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize(("kind", "needed"), [("crc32", False), ("etag", True)])
 def test_what_the_server_has_checksums_of_needs_no_seal(kind: str, needed: bool) -> None:
-    """To seal is to read every byte; where the manifest holds the server's checksums it would say nothing more."""
+    """To seal is to read every byte; where the manifest holds the server's checksums it would report nothing more."""
     shelf = Shelf(ServerStore(kind))
     run_stateful(shelf.checkpoint(), 2)
     assert needs_seal(shelf.capture()) is needed

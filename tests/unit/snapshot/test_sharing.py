@@ -17,7 +17,7 @@ def two(shelf: Shelf) -> tuple[Shelf, str, str]:
 
 
 def test_what_two_snapshots_have_takes_room_once() -> None:
-    """Where files are named where they lie, each is counted once, and freed with the last that has it."""
+    """Where files are named by their places, each is counted once, and freed with the last that has it."""
     shelf, first, second = two(Shelf())
     manifests = [shelf.control.need_manifest(one) for one in (first, second)]
     shared = shared_bytes(shelf.checkpoints, manifests)

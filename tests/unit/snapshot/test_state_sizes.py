@@ -18,7 +18,7 @@ from airflow_streamstate.snapshot.state_tables import Skew, bytes_by_partition, 
     ],
 )
 def test_skew_is_the_fullest_by_the_median(rows: list[int], skew: Skew | None) -> None:
-    """Where most partitions are empty there is no ratio to tell."""
+    """Where most partitions are empty there is no ratio to report."""
     assert skew_of(rows) == skew
 
 

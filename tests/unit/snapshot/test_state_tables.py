@@ -54,7 +54,7 @@ def test_a_join_has_two_sides_whatever_stores_it_has() -> None:
 
 
 def test_operators_with_one_store_have_one_table_in_the_order_of_their_numbers() -> None:
-    """Whatever order Spark tells them in."""
+    """Whatever order Spark reports them in."""
     found = tables_of([store(1, "dedupe"), store(0, "stateStoreSave")])
     assert [(one.operator_id, one.path) for one in found] == [(0, "0-stateStoreSave/rows"), (1, "1-dedupe/rows")]
 
@@ -72,7 +72,7 @@ def test_names_become_folders_that_spark_reads() -> None:
 
 
 def test_what_cannot_be_compared_is_named() -> None:
-    """An operator, or a variable of another kind; another number of partitions is none of it."""
+    """An operator, or a variable of a different kind; another number of partitions is none of it."""
     one = StateTable(0, "stateStoreSave", "rows", "rows", 2)
     assert difference_of([one], [StateTable(0, "stateStoreSave", "rows", "rows", 8)]) == ""
     assert difference_of([one], [StateTable(0, "dedupe", "rows", "rows", 2)]) == (

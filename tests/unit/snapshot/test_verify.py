@@ -30,7 +30,7 @@ from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_sta
 
 @pytest.fixture(params=["unsealed", "sealed", "on disk", "sealed on disk"])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    """A stream with one whole snapshot, sealed or not yet; on a disk its files are read side by side."""
+    """A stream with one complete snapshot, sealed or not yet; on a disk its files are read side by side."""
     shelf = Shelf(LocalStore(tmp_path / "home", fsync=False)) if "on disk" in request.param else Shelf()
     run_stateful(shelf.checkpoint(), 2)
     shelf.capture()
@@ -48,7 +48,7 @@ def named(shelf: Shelf) -> list[tuple[str, str]]:
 
 
 def test_a_whole_snapshot_has_no_problems(shelf: Shelf) -> None:
-    """Also with files beside it that no manifest names."""
+    """Also with files alongside it that no manifest names."""
     shelf.checkpoints.put(shelf.data_key("offsets/99"), b"left over from a try that died")
     assert problems(shelf) == []
 
@@ -91,7 +91,7 @@ def test_a_reader_may_give_up_between_two_files(shelf: Shelf) -> None:
 
 
 class Endless(AskedStore):
-    """Once it is told so, its files go on and on, but for checksum files."""
+    """Once ``most_pieces`` is set, its files continue without an end, but for checksum files."""
 
     most_pieces = pieces = 0
 
@@ -128,7 +128,7 @@ def test_what_was_read_whole_is_sealed_without_another_reading(shelf: Shelf) -> 
 
 
 def test_a_file_of_another_size_is_altered(shelf: Shelf) -> None:
-    """The detail says both sizes; an empty file is no file that was captured."""
+    """The detail reports both sizes; an empty file is no file that was captured."""
     shelf.checkpoints.put(shelf.data_key("state/0/0/3.delta"), b"")
     (problem,) = problems(shelf)
     assert (problem.kind, problem.query, problem.path) == ("altered", QUERY, "state/0/0/3.delta")
@@ -156,7 +156,7 @@ def test_several_problems_are_all_told_in_order(shelf: Shelf) -> None:
 
 
 def without_checksums(store: Store) -> Shelf:
-    """A whole snapshot without Spark's checksum files."""
+    """A complete snapshot without Spark's checksum files."""
     shelf = Shelf(store)
     run_stateful(shelf.checkpoint(), 2)
     for info in list(store.list_objects("")):
@@ -176,7 +176,7 @@ def test_without_sparks_checksums_the_seal_tells() -> None:
 
 
 def test_a_file_and_its_checksum_altered_together_are_told() -> None:
-    """The manifest tells that the checksum of an altered file was repaired."""
+    """The manifest reports that the checksum of an altered file was repaired."""
     shelf = Shelf()
     run_stateful(shelf.checkpoint(), 2)
     shelf.capture()
@@ -212,7 +212,7 @@ def test_a_read_that_fails_is_unreadable(shelf: Shelf) -> None:
 
 
 def test_a_checksum_file_that_was_damaged_before_is_unreadable(shelf: Shelf) -> None:
-    """Spark will refuse the file beside it; so it is told, though it is what was captured."""
+    """Spark will refuse the file alongside it; so it is reported, though it is what was captured."""
     run_stateful(shelf.checkpoint("bad"), 1)
     shelf.checkpoints.put(shelf.checkpoint("bad").key("commits/.1.crc"), b"crc")
     shelf.capture({"bad": QueryToCapture(shelf.checkpoint("bad"))}, snapshot_id="s-bad")
@@ -221,7 +221,7 @@ def test_a_checksum_file_that_was_damaged_before_is_unreadable(shelf: Shelf) -> 
 
 
 def test_without_a_manifest_there_is_no_snapshot(shelf: Shelf) -> None:
-    """With all files there or none: an error of its own, not a list of problems (Law 3)."""
+    """With all files there or none: its own error, not a list of problems (Law 3)."""
     shelf.checkpoints.delete(layout.manifest_key(STREAM, SNAPSHOT))
     for snapshot_id in (SNAPSHOT, "d-0009-stopped-000001"):
         with pytest.raises(SnapshotNotFoundError, match="no complete snapshot"):
@@ -236,7 +236,7 @@ def test_a_damaged_manifest_is_refused(shelf: Shelf) -> None:
 
 
 def test_a_damaged_seal_is_a_problem_of_its_own(shelf: Shelf) -> None:
-    """The files are still held against Spark's checksums."""
+    """The files are still compared with Spark's checksums."""
     shelf.checkpoints.put(layout.seal_key(STREAM, SNAPSHOT), b"{}")
     assert named(shelf) == [("unreadable", "seal.json")]
 
@@ -305,7 +305,7 @@ def on_a_server(kind: str = "crc32") -> tuple[Shelf, ServerStore]:
 
 @pytest.mark.parametrize("kind", ["crc32", "etag"])
 def test_the_servers_checksums_tell_altered_bytes(kind: str) -> None:
-    """Where Spark leaves no checksum files, as on S3, the manifest holds what the server said when it copied."""
+    """Where Spark leaves no checksum files, as on S3, the manifest holds what the server reported when it copied."""
     shelf, store = on_a_server(kind)
     assert named(shelf) == []
     for path, key in data_files(shelf.control.need_manifest(SNAPSHOT), QUERY).items():
@@ -318,7 +318,7 @@ def test_the_servers_checksums_tell_altered_bytes(kind: str) -> None:
 
 
 def test_however_large_a_snapshot_on_a_server_is_it_is_asked_for_all_of_it() -> None:
-    """No byte is read for it, so nothing is left out; and what the server says was altered is never passed over."""
+    """No byte is read for it, so nothing is left out; and what the server reports was altered is never passed over."""
     shelf, store = on_a_server()
     manifest = shelf.control.need_manifest(SNAPSHOT)
     assert check_before_start(shelf.control, store, manifest, read_bytes=0) is None

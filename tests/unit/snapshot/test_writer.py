@@ -105,7 +105,7 @@ def test_what_a_rehearsal_forks_is_none_that_is_kept() -> None:
 
 @pytest.mark.parametrize("kept_at", ["", PLACE])
 def test_what_takes_hours_is_not_abandoned_while_its_writer_lives(kept_at: str) -> None:
-    """Its record is renewed between its files, wherever they go: a stop of a large stream ends beside any prunes."""
+    """Its record is renewed between its files, wherever they go: a stop of a large stream ends alongside any prunes."""
     slow = SlowStore("slow")
     shelf = Shelf(MemoryStore() if kept_at else slow, elsewhere={PLACE: slow})
     run_stateful(shelf.checkpoint(), 2)
@@ -145,19 +145,19 @@ def test_a_file_that_a_server_copies_for_hours_is_not_given_up(monkeypatch: pyte
 
 
 def test_a_writer_that_slept_for_days_completes_nothing_that_was_removed_since() -> None:
-    """Another one had completed the same snapshot, and a prune has removed it and forgotten its id: no manifest stands
+    """Another one had completed the same snapshot, and a prune has removed it and forgotten its id: no manifest stays
     over files that are gone (Laws 3 and 4)."""
     shelf = Shelf()
     run_stateful(shelf.checkpoint(), 2)
 
     def others() -> None:
         shelf.capture(snapshot_id=IDS[0], kind="live")
-        assert [prune(shelf), prune(shelf)] == [[], [IDS[0]]]  # at first its record says that it is being taken
+        assert [prune(shelf), prune(shelf)] == [[], [IDS[0]]]  # at first its record reports that it is being taken
         shelf.clock.sleep(REMEMBERED_SECONDS + 1)
         prune(shelf)
         assert Retention(shelf.control).read().condemned == {}
 
-    plan = FaultPlan(meanwhile={5: others})  # at its first look into the home since it had begun: all is linked
+    plan = FaultPlan(meanwhile={5: others})  # at its first call to the home since it had started: all is linked
     zombie = Shelf(shelf.checkpoints, FaultyStore(shelf.checkpoints, plan), shelf.clock)
     with pytest.raises(UnavailableError, match="abandoned"):
         zombie.capture(snapshot_id=IDS[0], kind="live")

@@ -20,7 +20,7 @@ LONG_AGO = 1_700_000_000
 
 
 class Logs:
-    """A folder of logs, and a reading of it that can be begun anew at its offset."""
+    """A folder of logs, and a reading of it that can be started again at its offset."""
 
     def __init__(self, folder: Path, **options: str) -> None:
         self.folder = folder
@@ -109,7 +109,7 @@ def test_lines_come_once_as_they_are_written(logs: Logs) -> None:
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "down"])
 def test_rotation_by_renaming_loses_and_doubles_nothing(logs: Logs, *, is_restarted: bool) -> None:
-    """Twice between two looks, with unread lines in each of the three files."""
+    """Twice between two polls, with unread lines in each of the three files."""
     logs.write("a.log", 0, 2)
     assert logs.lines() == lines("a.log", 0, 2)
     logs.write("a.log", 3, 4)
@@ -149,7 +149,7 @@ def test_the_last_line_of_a_rotated_file_needs_no_newline(logs: Logs) -> None:
 
 @pytest.mark.parametrize("more", [0, 50], ids=["shorter", "longer than what was read"])
 def test_copytruncate_loses_and_doubles_nothing(logs: Logs, more: int) -> None:
-    """The copy has the unread lines; the file begins again under its inode, and may already be as long as before."""
+    """The copy has the unread lines; the file starts again under its inode, and may already be as long as before."""
     logs.write("a.log", 0, 5)
     assert logs.lines() == lines("a.log", 0, 5)
     logs.write("a.log", 6, 7)
@@ -198,7 +198,7 @@ def test_between_two_files_there_is_none_and_the_part_stays(logs: Logs) -> None:
 
 
 def test_a_file_that_is_gone_with_all_its_copies_is_an_error_or_finished(tmp_path: Path) -> None:
-    """As its option says."""
+    """As its option sets."""
     for vanished in ("error", "finished"):
         folder = tmp_path / vanished
         folder.mkdir()
@@ -360,7 +360,7 @@ def test_it_begins_where_it_is_told(tmp_path: Path, start_at: str, found: tuple[
 
 @pytest.mark.parametrize(("pattern", "name"), [("app-*", "app-2026-01-02"), ("server.2024", "server.2024")])
 def test_files_whose_own_names_look_rotated_are_refused_by_name(tmp_path: Path, pattern: str, name: str) -> None:
-    """They would be left out, and nothing would say so."""
+    """They would be left out, and nothing would report it."""
     logs = Logs(tmp_path, path=str(tmp_path / pattern))
     logs.write(name, 0, 1)
     with pytest.raises(SourceError, match="a name as rotation gives it") as caught:

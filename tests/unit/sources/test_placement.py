@@ -14,7 +14,7 @@ PARTS = [f"part {number}" for number in range(240)]
 
 @pytest.mark.parametrize(("before", "after"), [(4, 5), (5, 4), (8, 9), (12, 11), (2, 3)])
 def test_few_parts_move_when_the_tasks_change(before: int, after: int) -> None:
-    """Little more than must: the share of the task that came or went, and what has no room beside it."""
+    """Little more than necessary: the share of the task that came or went, and what has no room next to it."""
     gone = moved(place(PARTS, before), place(PARTS, after))
     assert len(gone) <= 1.8 * len(PARTS) / max(before, after)
 

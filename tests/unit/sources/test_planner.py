@@ -146,7 +146,7 @@ def test_another_version_gives_the_rest_of_a_chunk_as_it_was_read() -> None:
 
 
 def test_rows_of_another_schema_are_read_anew_or_refused_by_name() -> None:
-    """Those that no batch has begun are read again; the rest of a chunk, and a planned batch, keep their schema."""
+    """Chunks that no batch has started are read again; the rest of a chunk, and a planned batch, keep their schema."""
     shelf, store = Shelf({"a": numbers(0, 9), "slow": numbers(0, 1)}), MemoryStore("spool")
     other = StructType().add("n", "string").add("at", "timestamp")
     old = Reading(ListedSource(shelf), store=store, ahead_seconds=2.0)
@@ -240,7 +240,7 @@ def test_given_rows_leave_the_spool_after_their_time(tmp_path: Path) -> None:
 def test_young_chunks_of_one_part_do_not_keep_old_ones_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One cleanup deletes so many, whatever is young."""
+    """One cleanup deletes two chunks, whatever is young."""
     monkeypatch.setattr("airflow_streamstate.sources.offsets.MOST_DELETED", 2)
     shelf, store = Shelf({"a": numbers(0, 9), "b": numbers(0, 9)}), LocalStore(tmp_path)
     reading = Reading(ListedSource(shelf), store=store, keep_spool_seconds=60.0)
@@ -337,7 +337,7 @@ def test_no_part_runs_ahead_of_the_slowest_open_one(kind: type[ListedSource]) ->
 
 @pytest.mark.parametrize("limit", [1, 3, None])
 def test_rows_out_of_order_do_not_stop_the_parts(limit: int | None) -> None:
-    """A row far ahead of a later one of its part is given, since no part could go on otherwise."""
+    """A row far ahead of a later one of its part is given, since no part could continue otherwise."""
     unsorted = [0, 1, 90, 80, 2, 3, 50, 4]
     shelf = Shelf({"a": [row for n in unsorted for row in numbers(n, n)], "b": numbers(0, 99)}, ended={"a", "b"})
     reading = Reading(ListedSource(shelf), ahead_seconds=5.0)
@@ -356,7 +356,7 @@ def test_an_idle_part_is_left_out_after_its_time() -> None:
 
 
 def test_a_finished_part_holds_no_other() -> None:
-    """What is over has no event time to wait for."""
+    """What has ended has no event time to wait for."""
     shelf = Shelf({"over": numbers(0, 0), "busy": numbers(0, 99)}, ended={"over"})
     assert len(Reading(ListedSource(shelf), ahead_seconds=5.0).rest()["busy"]) == 100
 
@@ -386,7 +386,7 @@ def test_parts_are_listed_as_often_as_is_said() -> None:
 
 
 def test_a_part_that_vanished_is_an_error_or_is_finished() -> None:
-    """As the source says; a part that was finished may always go."""
+    """As the source decides; a part that was finished may always go."""
     for vanished in ("error", "finished"):
         shelf = Shelf({"a": numbers(0, 4), "b": numbers(0, 4), "c": numbers(0, 1)}, ended={"b", "c"})
         reading = Reading(ListedSource(shelf, vanished=vanished))
@@ -406,7 +406,7 @@ def test_a_part_that_vanished_is_an_error_or_is_finished() -> None:
 
 @BOTH
 def test_a_part_that_is_not_listed_for_a_while_goes_on_from_its_state(kind: type[ListedSource]) -> None:
-    """Whether it counted as vanished meanwhile or not, and in another process too."""
+    """Whether it counted as vanished in the meantime or not, and in another process too."""
     for away in (10, 1_000):
         shelf, store = Shelf({"a": numbers(0, 4), "b": numbers(0, 4)}), MemoryStore("spool")
         reading = Reading(kind(shelf, vanished="finished"), store=store)
@@ -523,7 +523,7 @@ def test_a_listing_that_fails_once_costs_nothing() -> None:
 
 @BOTH
 def test_a_part_that_goes_away_for_a_minute_gives_every_row_once(kind: type[ListedSource]) -> None:
-    """The other parts go on meanwhile."""
+    """The other parts continue in the meantime."""
     shelf = Shelf({"a": numbers(0, 19), "b": numbers(0, 19)})
     reading = Reading(kind(shelf))
     found = reading.batch(4)
@@ -631,7 +631,7 @@ def test_too_many_states_are_refused_before_they_are_planned() -> None:
 
 
 def test_a_source_that_polls_needs_a_spool() -> None:
-    """Said by name, with the option."""
+    """Reported by name, with the option."""
     from airflow_streamstate.sources.offsets import RowFormat
     from airflow_streamstate.sources.planner import Planner
     from support.fake_clock import FakeClock

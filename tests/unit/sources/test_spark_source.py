@@ -1,4 +1,4 @@
-"""What Spark's planning process asks of a reader, and what it says in the driver's log. No Spark runs here."""
+"""What Spark's planning process asks of a reader, and what it reports in the driver's log. No Spark runs here."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_an_option_that_is_no_number_is_named(cores: Cores, tmp_path: Path, valu
 
 @pytest.mark.parametrize("given", [object(), dict, "pages"])
 def test_only_a_partitioned_source_is_registered(given: Any) -> None:
-    """Said before Spark is asked."""
+    """Reported before Spark is asked."""
     with pytest.raises(SourceError, match="no PartitionedSource"):
         register(None, given)
 

@@ -46,7 +46,7 @@ def test_a_shared_access_signature_is_in_the_address(monkeypatch: pytest.MonkeyP
 
 
 def test_no_account_is_a_mistake() -> None:
-    """It is told when the store is opened, with the variable to set."""
+    """It is reported when the store is opened, with the variable to set."""
     with pytest.raises(InvalidRequestError) as caught:
         AzureClient("c", AzureOptions())
     assert "AZURE_STORAGE_ACCOUNT_NAME" in str(caught.value)
@@ -80,7 +80,7 @@ def test_versions_are_the_same_in_every_answer() -> None:
 
 
 def test_spark_is_given_the_key_of_a_named_account() -> None:
-    """As a secret, and only under a URI that Spark can read; an ``az`` URI says what to give instead."""
+    """As a secret, and only under a URI that Spark can read; for an ``az`` URI the error names the right one."""
     named = AzureClient("c", KEYED, "abfss://c@acc.dfs.core.windows.net")
     assert named.for_spark().secret_conf == {"spark.hadoop.fs.azure.account.key.acc.dfs.core.windows.net": "a2V5"}
     assert not named.for_spark().conf

@@ -72,7 +72,7 @@ def keys(store: Store) -> set[str]:
 
 
 def test_what_is_named_stays_and_all_else_below_goes(store: Store) -> None:
-    """Neighbours whose names begin alike are not below it; twice is once."""
+    """Neighbours whose names start alike are not below it; twice is once."""
     for _ in range(2):
         delete_below(store, "a/b", but=("keep.json", "plans"))
         assert keys(store) == {"a/b/keep.json", "a/b/plans/q.json", "a/b.json", "a/bc/x"}

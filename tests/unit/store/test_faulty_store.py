@@ -1,4 +1,4 @@
-"""The store that fails on purpose does what its plan says, and only that."""
+"""The store that fails on purpose does what its plan prescribes, and only that."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ READS = range(4, 8)
 
 
 def state_after(calls: int) -> dict[str, bytes]:
-    """What the first so many calls of a life leave."""
+    """What the given number of first calls of a life leaves."""
     inner = MemoryStore()
     if calls < len(LIFE):
         with pytest.raises(SimulatedCrash):
@@ -130,7 +130,7 @@ def test_half_a_write_is_no_object(tmp_path: Path) -> None:
 
 
 def test_others_can_act_in_the_middle_of_a_pause() -> None:
-    """What happens meanwhile happens just before the call: a zombie wakes up to a changed world. (Law 4)"""
+    """What happens in the meantime happens just before the call: a zombie wakes up to a changed world. (Law 4)"""
     inner = MemoryStore()
     version = inner.create("register", b"1")
     zombie = FaultyStore(inner, FaultPlan(meanwhile={1: lambda: inner.replace("register", b"successor", version)}))

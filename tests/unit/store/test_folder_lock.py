@@ -1,4 +1,4 @@
-"""The lock of a folder: who holds it, how long others wait, and what is said of a holder."""
+"""The lock of a folder: who holds it, how long others wait, and what is reported about a holder."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_one_of_many_are_short_altogether(tmp_path: Path) -> None:
 
 
 def test_patience_is_of_one_look_and_of_its_thread(tmp_path: Path) -> None:
-    """The next look has its own, and what follows waits as ever."""
+    """The next try has its own, and what follows waits as ever."""
     with folder_lock(tmp_path, SYSTEM_CLOCK):
         for _ in range(2):
             clock = FakeClock()

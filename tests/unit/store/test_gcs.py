@@ -42,7 +42,7 @@ def test_a_service_account_signs_its_requests(account: Path) -> None:
 
 
 def test_credentials_that_google_does_not_take_are_a_mistake(account: Path) -> None:
-    """Told at the first request, before anything is sent to the bucket."""
+    """Reported at the first request, before anything is sent to the bucket."""
     with tokens(400) as (token_uri, _):
         point(account, token_uri)
         store = gcs_store("b")
@@ -51,7 +51,7 @@ def test_credentials_that_google_does_not_take_are_a_mistake(account: Path) -> N
 
 
 def test_no_credentials_are_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A named file that is not there says so, as Google's library words it."""
+    """A named file that is not there is reported as Google's library words it."""
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     monkeypatch.delenv(EMULATOR_VARIABLE, raising=False)
     store = gcs_store("b")

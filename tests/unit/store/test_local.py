@@ -109,7 +109,7 @@ class TestPlace:
             store.path_of("../a")
 
     def test_a_root_that_cannot_be_is_refused(self, tmp_path: Path) -> None:
-        """A home below a file is a mistake to mend."""
+        """A home below a file is a mistake to fix."""
         (tmp_path / "file").write_text("")
         store = LocalStore(tmp_path / "file/home")
         assert store.get("a") is None
@@ -204,7 +204,7 @@ class TestWholeOrNothing:
     def test_an_error_after_the_name_was_given_is_unknown(
         self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Where only the folder's sync fails the object is there, so the caller is told to read back. (Law 8)"""
+        """Where only the folder's sync fails the object is there, so the caller has to read back. (Law 8)"""
         store.put("f/a", b"1")
         real = os.fsync
         calls: list[int] = []
@@ -310,7 +310,7 @@ class TestLinks:
     def test_where_links_cannot_be_it_copies(
         self, store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
-        """Across file systems, or where links are not allowed, the bytes are copied, and that is said."""
+        """Across file systems, or where links are not allowed, the bytes are copied, and that is reported."""
         store.put("a", b"1")
         refuse(monkeypatch, "link", number)
         for target in ("new/b", "new/b"):
@@ -362,7 +362,7 @@ class TestLinks:
 
 class TestNamesInTheWay:
     def test_an_object_is_no_folder(self, store: LocalStore) -> None:
-        """Where ``a`` is an object no ``a/1`` can be written, and it is said so; reads find nothing there."""
+        """Where ``a`` is an object no ``a/1`` can be written, and that is reported; reads find nothing there."""
         store.put("a", b"1")
         store.put("b", b"2")
         for act in (
@@ -396,7 +396,7 @@ class TestNamesInTheWay:
         assert files_of(store) == ["a/1", "b"]
 
     def test_a_name_that_the_disk_cannot_have(self, store: LocalStore) -> None:
-        """A part longer than the file system's limit is a mistake to mend."""
+        """A part longer than the file system's limit is a mistake to fix."""
         with pytest.raises(InvalidRequestError, match="cannot have a file of this name"):
             store.put("x" * 300, b"")
 
@@ -471,7 +471,7 @@ class TestErrors:
     def test_each_error_becomes_its_remedy(
         self, number: int, expected: type[StreamStateError], words: str, tmp_path: Path
     ) -> None:
-        """A full disk is tried again, a denied one mended, neither replaced by another; the place is named."""
+        """A full disk is tried again, a denied one is fixed, neither replaced by another; the place is named."""
         with pytest.raises(expected, match=words) as caught, disk_errors("put", "a/b", tmp_path):
             raise OSError(number, "raw words")
         assert caught.value.context == {
@@ -482,7 +482,7 @@ class TestErrors:
         }
 
     def test_an_error_after_the_write_leaves_it_unknown(self, tmp_path: Path) -> None:
-        """Once a reader can see the result, no error may say that nothing was changed. (Law 8)"""
+        """Once a reader can see the result, no error may claim that nothing was changed. (Law 8)"""
 
         def write() -> None:
             with disk_errors("put", "a", tmp_path) as act:
@@ -493,7 +493,7 @@ class TestErrors:
             write()
 
     def test_an_error_without_a_number_keeps_its_words(self, tmp_path: Path) -> None:
-        """An OSError of a library's own is told in its own words."""
+        """An OSError of a library's own is reported in its own words."""
         with pytest.raises(UnavailableError, match="a special file"), disk_errors("copy", "a", tmp_path):
             raise OSError("a special file")
 

@@ -82,10 +82,10 @@ def test_a_copy_is_made_when_the_server_says_so() -> None:
 
 
 class _Parts(_SlowCopies):
-    """A server that takes parts, and fails where it is told to.
+    """A server that takes parts, and fails where it is configured to.
 
     Args:
-        failures: one for each try; None for none.
+        failures: one for each try; None: no failure.
         taken: how many parts are taken before a failure; None for all.
     """
 
@@ -150,7 +150,7 @@ class TestParts:
 
 
 def test_the_time_of_an_object_is_aware() -> None:
-    """As every server says it; a header that is no time is none."""
+    """As every server reports it; a header that is no time is none."""
     assert moment_in({"last-modified": "Sun, 22 Nov 2026 18:32:36 GMT"}) == datetime(
         2026, 11, 22, 18, 32, 36, tzinfo=timezone.utc
     )
@@ -159,7 +159,7 @@ def test_the_time_of_an_object_is_aware() -> None:
 
 
 def test_every_request_is_bounded() -> None:
-    """Plain HTTP only where the endpoint says so; a silent server ends a request. (Law 6)"""
+    """Plain HTTP only where the endpoint names it; a silent server ends a request. (Law 6)"""
     assert client_options(None, 5, 60)["allow_http"] is False
     options = client_options("http://127.0.0.1:1", 5, 60)
     assert options["allow_http"] is True
@@ -184,7 +184,7 @@ def test_errors_of_the_library_do_not_leave_the_package() -> None:
 
 class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def do_DELETE(self) -> None:
         if self.path.startswith("/silent"):

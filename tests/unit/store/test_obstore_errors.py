@@ -1,4 +1,4 @@
-"""What answers of GCS and Azure Blob mean; each row as the client library, or the server, said it."""
+"""What answers of GCS and Azure Blob mean; each row as the client library, or the server, reported it."""
 
 from __future__ import annotations
 

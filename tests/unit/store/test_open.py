@@ -78,7 +78,7 @@ def test_s3_is_bucket_and_prefix(uri: str, expected: str) -> None:
     ],
 )
 def test_what_is_not_known_is_refused_with_what_is(uri: str) -> None:
-    """An unknown or unfinished URI is a mistake to mend, told with all forms that are known."""
+    """An unknown or unfinished URI is a mistake to fix, reported with all forms that are known."""
     with pytest.raises(InvalidRequestError) as caught:
         open_store(uri)
     assert uri in str(caught.value)
@@ -143,7 +143,7 @@ def test_gcs_and_azure_are_a_place_and_a_prefix(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_a_missing_library_says_what_to_install(uri: str, missing: str, package: str) -> None:
-    """As in a driver's Python that has only pyspark: a mistake to mend, not a traceback of imports."""
+    """As in a driver's Python that has only pyspark: a mistake to fix, not a traceback of imports."""
     code = (
         "from airflow_streamstate.errors import InvalidRequestError\n"
         "from airflow_streamstate.store.open import open_store\n"

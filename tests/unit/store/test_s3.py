@@ -82,7 +82,7 @@ def test_each_client_error_becomes_an_answer(error: Exception, answer: ServerAns
     ],
 )
 def test_the_region_that_a_server_names_is_told(error: dict[str, str], headers: dict[str, str]) -> None:
-    """A redirect tells where the bucket lies, in its body or in its head."""
+    """A redirect reports where the bucket is, in its body or in its head."""
     response = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 301, "HTTPHeaders": headers}}
     with pytest.raises(RequestFailure) as caught, boto_errors():
         raise boto.ClientError(response, "HeadObject")
@@ -100,7 +100,7 @@ def test_every_request_is_sent_once_and_has_an_end(monkeypatch: pytest.MonkeyPat
 
 
 def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a connection says wins, and what it leaves out is the environment's."""
+    """What a connection sets wins, and what it leaves out is the environment's."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://env:1")
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "env-key")
@@ -211,7 +211,7 @@ def test_credentials_that_renew_themselves_are_not_taken_out() -> None:
     ],
 )
 def test_a_checksum_says_what_it_is(answer: dict[str, str], checksum: str) -> None:
-    """Only what is over the bytes themselves is told as a checksum; an encrypted object's tag is no digest."""
+    """Only what covers the bytes themselves is reported as a checksum; an encrypted object's tag is no digest."""
     assert checksum_in(answer) == checksum
 
 
@@ -220,7 +220,7 @@ BODY = bytes(range(250)) * 10
 
 
 class Client:
-    """What S3 would answer; fails where it is told to."""
+    """What S3 would answer; fails where it is configured to."""
 
     def __init__(
         self, failing: str = "", answer: ServerAnswer = ServerAnswer.REFUSED, code: str = "AccessDenied"
@@ -272,14 +272,14 @@ def pieces(body: bytes = BODY) -> Iterator[bytes]:
 
 
 def test_few_parts_are_under_way() -> None:
-    """No piece is asked for while as many parts as may be are under way: so many are held, whatever the size."""
+    """No piece is asked for while as many parts as may be are under way: only these are held, whatever the size."""
     count = 50
     asked = threading.Condition()
     given = 0
     ahead: list[int] = []
 
     class Slow(Client):
-        """Answers for a part when nothing more is to be had before that."""
+        """Answers for a part once as many pieces as possible were taken."""
 
         def upload_part(self, **request: Any) -> dict[str, Any]:
             with asked:
@@ -338,7 +338,7 @@ def test_what_the_pieces_raise_is_raised() -> None:
     """The upload is aborted when no part is under way any more."""
 
     class StopError(Exception):
-        """The caller gives up."""
+        """The caller cancels."""
 
     def stopping() -> Iterator[bytes]:
         yield from pieces(BODY[: len(BODY) // 2])
@@ -355,7 +355,7 @@ MINE = {"ETag": '"mine"', "Metadata": {"streamstate-write": "write-1"}}
 
 
 class Lost(Client):
-    """Completes, and the answer is lost; what is asked after that is answered as told."""
+    """Completes, and the answer is lost; what is asked after that is answered as configured."""
 
     def __init__(self, then: RequestFailure) -> None:
         super().__init__()
@@ -375,7 +375,7 @@ THEN = [
 
 @pytest.mark.parametrize("then", THEN, ids=["over", "denied", "slow"])
 def test_a_completion_that_landed_is_known_by_its_write_id(then: RequestFailure) -> None:
-    """Its answer was lost; what is there says whose it is, before anything is asked again. (Law 8)"""
+    """Its answer was lost; what is there shows whose it is, before anything is asked again. (Law 8)"""
     client = Lost(then)
     client.there = MINE
     assert upload(client).run(pieces(), len(BODY), PART_BYTES) == '"mine"'
@@ -384,7 +384,7 @@ def test_a_completion_that_landed_is_known_by_its_write_id(then: RequestFailure)
 
 @pytest.mark.parametrize("then", THEN, ids=["over", "denied", "slow"])
 def test_a_doubt_stays_one(then: RequestFailure) -> None:
-    """Whatever is said of a later try: another's object is there, and the first try may have been before it. (Law 8)"""
+    """Whatever a later try returns: another's object is there, and the first try may have been before it. (Law 8)"""
     with pytest.raises(RequestFailure) as caught:
         upload(Lost(then)).run(pieces(), len(BODY), PART_BYTES)
     assert caught.value.answer is ServerAnswer.UNKNOWN

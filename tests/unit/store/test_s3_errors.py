@@ -44,7 +44,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("status", "code", "answer"), ANSWERS)
 def test_each_answer_has_one_meaning(status: int, code: str, answer: ServerAnswer) -> None:
-    """Absent, lost, busy, not done, unknown and refused are told apart by status and code."""
+    """Absent, lost, busy, not done, unknown and refused are distinguished by status and code."""
     assert classify(status, code) is answer
 
 
@@ -79,7 +79,7 @@ def test_what_is_not_refused_may_be_tried_again(answer: ServerAnswer) -> None:
     ],
 )
 def test_a_refusal_says_what_to_mend(status: int, code: str, words: str) -> None:
-    """The refusals that have a remedy of their own name it, with bucket, action and key."""
+    """The refusals that have their own remedy name it, with bucket, action and key."""
     error: StreamStateError = as_error(
         RequestFailure(ServerAnswer.REFUSED, status, code, "words"), action="PutObject", bucket="b", key="k"
     )
@@ -117,7 +117,7 @@ def test_another_refusal_keeps_the_servers_words() -> None:
     ],
 )
 def test_an_obstacle_says_what_to_look_at(answer: ServerAnswer, status: int, code: str, words: str) -> None:
-    """What may pass is told apart, each with its next step."""
+    """Temporary refusals are distinguished, each with its next step."""
     error = as_error(RequestFailure(answer, status, code, "words"), action="GetObject", bucket="b", key="k")
     assert type(error) is UnavailableError
     assert error.message == words
@@ -125,6 +125,6 @@ def test_an_obstacle_says_what_to_look_at(answer: ServerAnswer, status: int, cod
 
 
 def test_the_buckets_own_region_is_told() -> None:
-    """A redirect that names the region is told with it."""
+    """A redirect that names the region is reported with it."""
     failure = RequestFailure(ServerAnswer.REFUSED, 301, "PermanentRedirect", "words", "eu-west-1")
     assert as_error(failure, action="GetObject", bucket="b", key="k").context["region"] == "eu-west-1"

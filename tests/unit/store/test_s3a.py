@@ -37,7 +37,7 @@ KEYS = {f"{START}access.key": "key", f"{START}secret.key": "secret"}
 def test_s3a_gets_all_that_it_needs_for_the_one_bucket(
     resolved: ResolvedS3, where: dict[str, str], provider: str, secrets: dict[str, str]
 ) -> None:
-    """On AWS the region alone says where; where credentials renew themselves no key is handed over."""
+    """On AWS the region alone decides where; where credentials renew themselves no key is handed over."""
     settings = s3a_settings(resolved, "streams")
     assert settings.conf == {
         **where,

@@ -90,7 +90,7 @@ def test_a_silent_server_is_given_up_by_the_clock() -> None:
 
 
 def test_a_write_that_was_lost_is_read_back_before_another_try() -> None:
-    """After doubt comes a look: landed, not landed, or another's. (Law 8)"""
+    """After doubt comes a reading: landed, not landed, or another's. (Law 8)"""
     assert until_known(FakeClock(), sending(LOST), lambda _: "back", CONFLICT, report) == "back"
     assert until_known(FakeClock(), sending(LOST), lambda _: None, CONFLICT, report) == "v"
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_read_back_is_unknown() -> None:
 
 
 def test_a_write_that_was_only_turned_away_is_not_done() -> None:
-    """Without doubt the end of the tries means that nothing was changed, and a refusal is told at once."""
+    """Without doubt the end of the tries means that nothing was changed, and a refusal is reported at once."""
     with pytest.raises(UnavailableError):
         until_known(FakeClock(), sending(*[AWAY] * TRIES), lambda _: "never asked", CONFLICT, report)
     with pytest.raises(ConflictError):
@@ -135,7 +135,7 @@ def test_a_write_that_was_only_turned_away_is_not_done() -> None:
 
 
 def test_an_answer_without_a_body_is_mute() -> None:
-    """Its status alone does not say what is missing; no connection is no answer at all."""
+    """Its status alone does not show what is missing; no connection is no answer at all."""
     assert RequestFailure(ServerAnswer.ABSENT, 404, "404", "").is_mute
     assert not RequestFailure(ServerAnswer.ABSENT, 404, "NoSuchKey", "").is_mute
     assert not RequestFailure(ServerAnswer.NOT_DONE, 0, "", "").is_mute
@@ -182,7 +182,7 @@ class Server(ServerClient):
 
 @pytest.mark.parametrize("prefix", ["/p", "p/", "p//q", "../p", "p\0"])
 def test_a_prefix_that_no_key_can_begin_with_is_refused(prefix: str) -> None:
-    """A store of other keys than it says cannot be opened."""
+    """A store of other keys than it declares cannot be opened."""
     with pytest.raises(InvalidRequestError):
         ServerStore(Server(), prefix)
 
@@ -195,7 +195,7 @@ def test_a_create_whose_answer_was_lost_is_known_by_its_id() -> None:
 
 
 def test_equal_bytes_of_another_are_not_ours() -> None:
-    """A create that did not land beside another's with the same bytes is lost. (Law 8)"""
+    """A create that did not land alongside another's with the same bytes is lost. (Law 8)"""
     server = Server((False, LOST))
     server.there = GotObject(b"1", "v", "another")
     with pytest.raises(ObjectExistsError):

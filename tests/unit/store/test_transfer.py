@@ -48,7 +48,7 @@ def test_results_come_in_order() -> None:
 
 
 def test_after_a_failure_nothing_goes_on() -> None:
-    """Acts that had not begun never begin, and the failure comes when all that had are over."""
+    """Acts that had not started never start, and the failure comes when all that had have ended."""
     begun: list[int] = []
     failing = threading.Event()
 
@@ -167,7 +167,7 @@ def test_any_store_takes_pieces() -> None:
 
 
 def test_a_feed_tells_what_became_of_it() -> None:
-    """Begun, ended, or what the pieces raised: the client library may not say."""
+    """Started, ended, or what the pieces raised: the client library may not report which."""
     with Feed([b"12", b"3"], 2) as feed:
         assert not feed.is_begun
         assert next(feed) == b"12"

@@ -1,4 +1,4 @@
-"""One home that does not answer holds up no wait of another one."""
+"""One home that does not answer holds up no wait for a different one."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def trigger(state: AssetState | None = None, **named: Any) -> StreamEventTrigger
 
 
 def told(one: StreamEventTrigger, count: int, meanwhile: Callable[[], None] = lambda: None) -> list[str]:
-    """The kinds of the next events, where ``meanwhile`` happens after the trigger has begun; then it is killed."""
+    """The kinds of the next events, where ``meanwhile`` happens after the trigger has started; then it is killed."""
 
     async def story() -> list[str]:
         found: list[str] = []
@@ -85,7 +85,7 @@ def test_only_the_kinds_that_were_asked_for(named: NamedHome) -> None:
 
 
 def test_the_last_of_several_events_comes_when_airflow_has_begun_the_run_of_the_others(named: NamedHome) -> None:
-    """It begins a run with the first one, and leaves what comes before that to a later event."""
+    """It starts a run with the first one, and leaves what comes before that to a later event."""
     stream, state, said = named.stream(), AssetState(), list[str]()
     stream.deploy().runs().failed("RuntimeError: no")
     stream.resume().runs().stopped()
@@ -101,7 +101,7 @@ def test_the_last_of_several_events_comes_when_airflow_has_begun_the_run_of_the_
 
 
 def test_a_triggerer_that_was_away_goes_on_where_it_was(named: NamedHome) -> None:
-    """What happened meanwhile comes; what it has told before does not."""
+    """What happened in the meantime is emitted; what it has reported before does not."""
     stream, state = named.stream(), AssetState()
     attempt = stream.deploy().runs()
     told(trigger(state), 1, lambda: attempt.failed("RuntimeError: no"))

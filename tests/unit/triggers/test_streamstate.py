@@ -59,7 +59,7 @@ def fire(running: StreamStateTrigger) -> EventContent:
 
 
 class _Passing(FakeClock):
-    """So much time has passed at every look."""
+    """A clock on which the given time passes at every poll."""
 
     passing_seconds = 0.0
 
@@ -136,7 +136,7 @@ def test_it_fires_when_it_comes(named: NamedHome) -> None:
 
 
 def test_it_fires_at_once_when_it_cannot_come_any_more(named: NamedHome) -> None:
-    """The event says why."""
+    """The event reports why."""
     named.stream().deploy().runs().stopped()
     content = fire(trigger())
     assert content.outcome == "over"
@@ -153,7 +153,7 @@ def test_of_several_conditions_the_first_that_ends_is_the_event(named: NamedHome
 
 
 def test_it_gives_up_at_its_deadline_and_says_what_it_saw(named: NamedHome) -> None:
-    """The deadline is a moment, not a length: a new triggerer does not wait anew (Law 6)."""
+    """The deadline is a moment, not a length: a new triggerer does not wait again (Law 6)."""
     named.stream().deploy().runs()
     content = fire(trigger(seconds=-1))
     assert content.outcome == "deadline"
@@ -165,7 +165,7 @@ def test_it_gives_up_at_its_deadline_and_says_what_it_saw(named: NamedHome) -> N
 def test_its_part_of_a_wait_for_an_upgrade_ends_as_no_failure(
     named: NamedHome, tmp_path: Path, *, is_first: bool
 ) -> None:
-    """A worker looks then, and the wait goes on: what Airflow logs of the event must not read as a failure."""
+    """A worker looks then, and the wait continues: what Airflow logs of the event must not read as a failure."""
     run_first_version(named, tmp_path)
     client = named.hook().client
     change = change_request("flights", application=scripted_driver.script(tmp_path, "hangs", name="hangs.py"))
@@ -245,7 +245,7 @@ def test_two_of_them_see_the_same(named: NamedHome) -> None:
 def test_what_was_asked_for_happens_when_a_user_ends_the_task(
     named: NamedHome, action: str, orders: list[type]
 ) -> None:
-    """Airflow tells the trigger, since no worker has the task."""
+    """Airflow notifies the trigger, since no worker has the task."""
     stream = named.stream()
     stream.deploy().runs()
     asyncio.run(trigger(on_kill_action=action).on_kill())

@@ -92,7 +92,7 @@ def test_an_entry_of_the_feed_calls_the_waits_of_its_stream_and_no_other(
 def test_what_is_written_while_a_wait_looks_is_seen_by_its_next_look(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that comes between the beginning of a look and its pause is not lost."""
+    """A call that comes between the beginning of a poll and its pause is not lost."""
     monkeypatch.setattr(triggerer, "LOOKS_PER_MINUTE", 0.01)
 
     async def story() -> None:
@@ -107,7 +107,7 @@ def test_what_is_written_while_a_wait_looks_is_seen_by_its_next_look(
 def test_a_store_that_is_away_leaves_each_wait_its_own_pace(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said once, and the feed is read on when the store answers."""
+    """It is reported once, and the feed is read on when the store answers."""
     monkeypatch.setattr(triggerer, "LOOKS_PER_MINUTE", 0.01)
     monkeypatch.setattr(triggerer, "FEED_SECONDS", 0.01)
     errors = [UnavailableError("no answer"), UnavailableError("no answer")]

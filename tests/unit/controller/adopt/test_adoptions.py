@@ -1,4 +1,4 @@
-"""The verb adopt: stopped and running queries, refusals, and barriers that are taken back."""
+"""The verb adopt: stopped and running queries, refusals, and barriers that are withdrawn."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_failed_batch_ends_in_a_log_without_a_barrier(adopting: AdoptingStage)
 
 
 def test_a_query_that_is_said_to_be_stopped_and_runs_is_refused(adopting: AdoptingStage) -> None:
-    """Its log moves between the two checks; the barrier is taken back."""
+    """Its log moves between the two checks; the barrier is withdrawn."""
     adopting.run_foreign()
     plan = FaultPlan()
     plan.before_each = lambda: adopting.clock.sleep(0.1)
@@ -136,7 +136,7 @@ def test_a_query_that_commits_while_it_is_copied_is_refused(tmp_path: Path) -> N
 
 
 def test_a_removed_barrier_is_noticed_before_the_driver_starts(adopting: AdoptingStage) -> None:
-    """The old query may have run those batches meanwhile. (Law 14)"""
+    """The old query may have run those batches in the meantime. (Law 14)"""
     adopting.launcher.refusals = [InvalidRequestError("no such master")]
     with pytest.raises(InvalidRequestError):
         adopting.adopt(is_stopped=True)
@@ -166,7 +166,7 @@ def test_a_snapshot_of_elsewhere_in_the_log_is_not_taken_for_this_one(adopting: 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_a_home_that_is_full_leaves_no_barrier(adopting: AdoptingStage, is_stopped: bool) -> None:
-    """Nothing can be written from the first copied file on: the barrier is taken back at once, and what was copied is
+    """Nothing can be written from the first copied file on: the barrier is withdrawn at once, and what was copied is
     removed. (Law 12)"""
     adopting.store = store = FillingStore()
     if not is_stopped:
@@ -182,7 +182,7 @@ def test_a_home_that_is_full_leaves_no_barrier(adopting: AdoptingStage, is_stopp
 
 
 def test_one_log_is_not_two_queries(adopting: AdoptingStage) -> None:
-    """Under two names, or with its copy: both would go on under one query id. (Law 9)"""
+    """Under two names, or with its copy: both would continue under one query id. (Law 9)"""
     both = AdoptRequest(adopting.request(), {"counts": URI, "again": f"{URI}/"}, is_stopped=True)
     with pytest.raises(InvalidRequestError, match="of one query"):
         adopting.adoptions().adopt(both)
@@ -207,7 +207,7 @@ def test_a_barrier_is_taken_back_as_soon_as_its_store_answers(adopting: Adopting
 
 @pytest.mark.parametrize("is_twice", [False, True])
 def test_an_interrupt_that_leaves_a_barrier_says_so(adopting: AdoptingStage, is_twice: bool) -> None:
-    """The log cannot be written, or a second ctrl-c comes while the barrier is taken back. (Law 12)"""
+    """The log cannot be written, or a second ctrl-c comes while the barrier is being withdrawn. (Law 12)"""
 
     def interrupt(_words: str) -> None:
         if is_twice:
@@ -230,7 +230,7 @@ def test_an_interrupt_that_leaves_a_barrier_says_so(adopting: AdoptingStage, is_
 
 @pytest.mark.parametrize("words", ["the file system is read-only", "permission denied"])
 def test_a_home_that_refuses_leaves_no_barrier(adopting: AdoptingStage, words: str) -> None:
-    """A disk that was mounted anew after an error, or credentials that were over in the middle of the copy. (Law 12)"""
+    """A disk that was mounted again after an error, or credentials that expired during the copy. (Law 12)"""
 
     def refuse() -> None:
         if adopting.barriers():
@@ -249,7 +249,7 @@ def test_a_home_that_refuses_leaves_no_barrier(adopting: AdoptingStage, words: s
 
 
 def test_an_entry_that_spark_wrote_over_ours_is_not_called_a_barrier(adopting: AdoptingStage) -> None:
-    """The query claims its next batch while the barrier is taken back: no barrier is left."""
+    """The query claims its next batch while the barrier is being withdrawn: no barrier is left."""
 
     def claim() -> None:
         if plan.calls and plan.calls[-1].key == "counts/offsets/4" and adopting.barriers():
@@ -301,7 +301,7 @@ def test_a_server_that_ignores_conditions_gets_no_barrier(adopting: AdoptingStag
 
 
 def test_what_fails_once_it_is_taken_says_that_the_query_has_ended(adopting: AdoptingStage) -> None:
-    """Nothing runs then, which the refusal of the launch alone would not tell."""
+    """Nothing runs then, which the refusal of the launch alone would not report."""
     adopting.launcher.refusals = [InvalidRequestError("no such master")]
     with pytest.raises(InvalidRequestError, match="no such master") as told:
         adopting.adopt(is_stopped=True)
@@ -310,7 +310,7 @@ def test_what_fails_once_it_is_taken_says_that_the_query_has_ended(adopting: Ado
 
 
 def test_an_adoption_is_held_while_its_snapshot_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a server a link is a copy, which may outlast the lease: it is renewed meanwhile."""
+    """On a server a link is a copy, which may outlast the lease: it is renewed in the meantime."""
     monkeypatch.setattr(transfer, "LOOK_SECONDS", 0.001)
     stage = AdoptingStage(tmp_path)
     renewed = threading.Event()

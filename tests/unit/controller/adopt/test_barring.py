@@ -49,7 +49,7 @@ def test_what_was_found_over_a_committed_batch_is_waited_for(adopting: AdoptingS
 
 
 def test_a_failed_batch_is_told_while_it_is_waited(adopting: AdoptingStage) -> None:
-    """Taken back after its patience, not at the deadline."""
+    """Withdrawn after its patience, not at the deadline."""
     adopting.fails, adopting.is_supervised = {4}, True
     adopting.run_foreign()
     said: list[str] = []
@@ -103,7 +103,7 @@ def test_a_batch_that_commits_as_its_barrier_is_taken_back_is_told(
 
 
 def test_nothing_is_taken_back_without_the_hold(adopting: AdoptingStage, barrier: OutsideBarrier) -> None:
-    """Another controller may have taken the adoption meanwhile. (Law 4)"""
+    """Another controller may have taken the adoption in the meantime. (Law 4)"""
 
     def confirm() -> None:
         raise ConflictError("another controller has gone on with this adoption")
@@ -179,7 +179,7 @@ def test_a_hold_lasts_while_the_home_is_silent(adopting: AdoptingStage) -> None:
 
 
 def test_a_write_that_took_long_is_as_old_as_its_beginning(adopting: AdoptingStage) -> None:
-    """The lease counts from before the write: at the answer half of it may be over. (Law 4)"""
+    """The lease counts from before the write: at the answer half of it may have ended. (Law 4)"""
     holding = Holding(adopting)
     slow = [True]
 

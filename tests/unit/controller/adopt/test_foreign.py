@@ -68,7 +68,7 @@ def test_a_deployment_of_this_home_is_known_by_whatever_way(tmp_path: Path, home
 
 
 def test_one_that_was_deployed_elsewhere_is_known(tmp_path: Path) -> None:
-    """Wherever its checkpoints lay by then. (Law 4)"""
+    """Wherever its checkpoints were by then. (Law 4)"""
     stage = Stage(tmp_path, LocalStore(tmp_path / "then"), home_store=LocalStore(tmp_path / "home"))
     stage.deploy()
     stage.run_batches(2)

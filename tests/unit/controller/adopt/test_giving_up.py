@@ -73,7 +73,7 @@ def test_what_has_run_is_not_given_up(adopting: AdoptingStage, is_reported: bool
 
 
 def test_nothing_is_given_up_that_was_not_begun(adopting: AdoptingStage) -> None:
-    """Told in one sentence."""
+    """Reported in one sentence."""
     adopting.home.begin("tests")
     with pytest.raises(StreamNotFoundError, match="this stream has no adoption"):
         adopting.adoptions().give_up("orders")
@@ -94,7 +94,7 @@ def test_one_that_was_cut_short_takes_back_all_the_same(adopting: AdoptingStage)
 
 
 def test_no_snapshot_of_it_is_taken_for_one_of_a_later_stream(adopting: AdoptingStage) -> None:
-    """A stream that gets the name afterwards stops at a snapshot of its own. (Law 2)"""
+    """A stream that gets the name afterwards stops at its own snapshot. (Law 2)"""
     killed(adopting, FaultPlan({adopt_calls(adopting, "manifest.json"): Fault.CRASH_AFTER}))
     adopting.clock.sleep(61)
     adopting.adoptions().give_up("orders")
@@ -104,7 +104,7 @@ def test_no_snapshot_of_it_is_taken_for_one_of_a_later_stream(adopting: Adopting
 
 
 def test_a_stream_that_came_later_is_not_retired(adopting: AdoptingStage) -> None:
-    """Given up once more, by mistake."""
+    """Abandoned once more, by mistake."""
     with pytest.raises(DeadlineExceededError):
         adopting.adopt()
     adopting.adoptions().give_up("orders")
@@ -115,7 +115,7 @@ def test_a_stream_that_came_later_is_not_retired(adopting: AdoptingStage) -> Non
 
 
 def test_a_barrier_that_came_too_late_is_taken_back_by_the_same_call(adopting: AdoptingStage) -> None:
-    """The adopter slept at the put, woke up after the adoption was given up, and was killed. (Law 12)"""
+    """The adopter slept at the put, woke up when the adoption was abandoned, and was killed. (Law 12)"""
     put = adopt_calls(adopting, "counts/offsets/4")
 
     def meanwhile() -> None:
@@ -198,7 +198,7 @@ def test_one_that_is_gone_does_not_keep_the_others_barred(adopting: AdoptingStag
 
 
 def test_a_stream_that_is_revived_meanwhile_keeps_its_barrier(adopting: AdoptingStage) -> None:
-    """A deploy comes while the barrier is taken back: the barrier is put back. (Law 14)"""
+    """A deploy arrives while the barrier is being withdrawn: the barrier is put back. (Law 14)"""
     adopting.adopt(is_stopped=True)
     adopting.launcher.states["d-0002-a0001"] = "exited"
 
@@ -215,7 +215,7 @@ def test_a_stream_that_is_revived_meanwhile_keeps_its_barrier(adopting: Adopting
 
 
 def test_a_record_leads_to_no_place_that_is_not_allowed(adopting: AdoptingStage) -> None:
-    """The attack: a record names the checkpoint of a query that runs elsewhere, so that giving up takes its barrier
+    """The attack: a record names the checkpoint of a query that runs elsewhere, so that abandoning it takes its barrier
     away, or puts one into its log, which ends it. The error has the line to add."""
     killed(adopting, FaultPlan(at_write={4: Fault.CRASH_AFTER}))
     adopting.clock.sleep(61)

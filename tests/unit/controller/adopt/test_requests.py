@@ -58,7 +58,7 @@ def test_several_queries_only_when_they_are_stopped(adopting: AdoptingStage) -> 
     ],
 )
 def test_a_secret_in_a_place_is_neither_recorded_nor_shown(adopting: AdoptingStage, uri: str) -> None:
-    """It would stand in the home, in the answer, and in messages."""
+    """It would be stored in the home, in the answer, and in messages."""
     for ask in (
         lambda: read_checkpoints([uri]),
         lambda: AdoptRequest(adopting.request(), {"x": uri.removeprefix("counts=")}),
@@ -70,5 +70,5 @@ def test_a_secret_in_a_place_is_neither_recorded_nor_shown(adopting: AdoptingSta
 
 @pytest.mark.parametrize("uri", ["/a?b/user@x", "abfss://lake@one.dfs.core.windows.net/x", "gs://lake/a@b:c"])
 def test_a_place_may_hold_any_sign(uri: str) -> None:
-    """Where no secret can stand."""
+    """Where no secret can occur."""
     assert list(read_checkpoints([f"counts={uri}"]).values()) == [uri]

@@ -53,7 +53,7 @@ def running(stage: Stage) -> Stage:
 
 
 def slot(stage: Stage, command_id: str, **changes: Any) -> CommandSlot:
-    """The command as it lies there, written now."""
+    """The command as it is in the home, written now."""
     facts = {"requested_at": stage.clock.now(), **changes}
     command = SnapshotRequest(
         command_id, STREAM, "d-0001", deadline_at=None, requested_by="t", reason="", attempt=1,
@@ -84,7 +84,7 @@ def test_each_try_has_an_id_of_its_own() -> None:
 
 
 def test_the_current_attempt_is_asked_once(running: Stage) -> None:
-    """Other commands that lie there, and those that cannot be read, are none of it."""
+    """Other commands in the journal, and those that cannot be read, are none of it."""
     stop = StopRequest("c-stop", STREAM, "d-0001", START_AT, None, "tests", "", attempt=1)
     others = (
         CommandSlot(1, "commands/1", "v", None, None),
@@ -97,7 +97,7 @@ def test_the_current_attempt_is_asked_once(running: Stage) -> None:
 
 
 def test_a_command_that_no_driver_takes_up_is_dated_anew(running: Stage) -> None:
-    """After as long as the setting says; a date that the user gave stays."""
+    """After as long as the setting allows; a date that the user gave stays."""
     own = slot(running, FIRST)
     running.clock.advance(PATIENCE.total_seconds() - 0.001)
     assert decided(running, own) == Pending(FIRST, own)
@@ -107,7 +107,7 @@ def test_a_command_that_no_driver_takes_up_is_dated_anew(running: Stage) -> None
 
 
 def test_a_command_that_was_taken_up_is_waited_for(running: Stage) -> None:
-    """However long it takes; what lies there is not looked at."""
+    """However long it takes; what the home has is not read."""
     say(running, Accepted, FIRST, command={})
     running.clock.advance(1_000)
     found = decide_asking(running.seen(), RECORD, ASKED, lambda: pytest.fail("no need to look"))

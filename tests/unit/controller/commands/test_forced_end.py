@@ -47,7 +47,7 @@ def touched(stage: Stage) -> Callable[[], None]:
 
 
 def test_a_register_that_was_moved_is_looked_at_again(stage: Stage) -> None:
-    """A controller that loses the compare-and-swap decides anew, and ends the driver. (Law 4)"""
+    """A controller that loses the compare-and-swap decides again, and ends the driver. (Law 4)"""
     forced = stuck(stage)
     stage.store.before = once(touched(stage), "replace", "stream.json")
     assert forced.come_to().outcome.outcome == "killed"
@@ -72,7 +72,7 @@ def test_a_register_that_never_rests_is_told(stage: Stage) -> None:
 
 def test_a_fence_that_comes_after_a_resume_is_taken_back(stage: Stage) -> None:
     """Paused for longer than its intent is good for, it meets the next attempt: that one must not find the fence, and
-    nothing is kept of what goes on. (1a.2, 1a.8)"""
+    nothing is kept of what continues. (1a.2, 1a.8)"""
     forced = stuck(stage)
 
     def paused_for_long() -> None:

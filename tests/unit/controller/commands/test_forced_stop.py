@@ -61,7 +61,7 @@ def kill(stage: Stage, **more: Any) -> ForcedStop:
 
 
 def command(stage: Stage) -> StopRequest:
-    """The one order that lies there."""
+    """The one order in the journal."""
     (slot,) = stage.control.journal("d-0001").commands()
     return slot.command
 
@@ -125,7 +125,7 @@ def test_an_order_that_no_driver_obeys_is_withdrawn(stage: Stage) -> None:
 
 @pytest.mark.parametrize("is_earlier", [False, True])
 def test_an_order_that_is_obeyed_is_named(stage: Stage, is_earlier: bool) -> None:
-    """A driver that stops cannot be told to run on: this order stands, or an earlier one is being obeyed. (Law 6)"""
+    """A stopping driver cannot be ordered to run on: this order or an earlier one is being obeyed. (Law 6)"""
     if is_earlier:
         stage.controller.order("stop", STREAM)
         obeys(stage)
@@ -149,7 +149,7 @@ def test_a_lost_driver_is_named(stage: Stage) -> None:
 
 
 def test_an_order_that_would_be_withdrawn_is_not_begun_after_its_deadline(stage: Stage) -> None:
-    """The controller may be dead by then: the driver itself does not begin the order. (Law 6; 1a.13)"""
+    """The controller may be dead by then: the driver itself does not start the order. (Law 6; 1a.13)"""
     stage.controller.forced_stops.order(STREAM, deadline_seconds=10, request_id="r-1")
     order = command(stage)
     assert (order.deadline_at - order.requested_at).total_seconds() == 10
@@ -166,7 +166,7 @@ def test_a_driver_that_read_it_too_late_has_not_begun_it(stage: Stage) -> None:
 
 
 def test_a_withdrawn_order_can_be_given_again(stage: Stage) -> None:
-    """A retry of the same request orders anew, with all its time. (Law 2)"""
+    """A retry of the same request orders again, with all its time. (Law 2)"""
     for _ in range(2):
         began = stage.clock.monotonic_seconds()
         with pytest.raises(DeadlineExceededError, match="withdrawn"):
@@ -175,7 +175,7 @@ def test_a_withdrawn_order_can_be_given_again(stage: Stage) -> None:
 
 
 def test_a_stop_that_comes_true_at_the_deadline_is_no_failure(stage: Stage) -> None:
-    """Between the last look and the withdrawal the driver may stop."""
+    """Between the last poll and the withdrawal the driver may stop."""
     store = stage.store
     delete = store.delete
 
@@ -336,7 +336,7 @@ def test_a_resume_after_it_goes_on_from_the_log(stage: Stage) -> None:
 
 
 def test_a_stop_of_one_attempt_never_ends_the_next(stage: Stage) -> None:
-    """A driver that was resumed meanwhile runs on. (Law 4)"""
+    """A driver that was resumed in the meantime runs on. (Law 4)"""
 
     def dies_and_is_resumed() -> None:
         stage.end(state="gone")
@@ -458,7 +458,7 @@ def test_a_crash_at_any_write_is_continued_by_the_same_verb(tmp_path: Path, faul
 
 @pytest.mark.parametrize("fault", KILL_POINTS)
 def test_a_crash_while_it_is_withdrawn_leaves_no_order_to_begin(tmp_path: Path, fault: Fault) -> None:
-    """After its deadline no driver begins an order, whether its object exists or not. (Laws 1 and 6)"""
+    """After its deadline no driver starts an order, whether its object exists or not. (Laws 1 and 6)"""
     _, calm = struck(tmp_path / "calm", 0, fault, "fail")
     for number in range(1, len(calm.writes) + 1):
         stage, _ = struck(tmp_path / str(number), number, fault, "fail")

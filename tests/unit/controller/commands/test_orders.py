@@ -30,7 +30,7 @@ def running(stage: Stage) -> None:
 
 
 def commands(stage: Stage, deployment_id: str = "d-0001") -> list[object]:
-    """What lies there."""
+    """What is there."""
     return [slot.command for slot in stage.control.journal(deployment_id).commands()]
 
 
@@ -208,7 +208,7 @@ def test_an_agent_of_another_release_gets_its_own_protocol_or_nothing(stage: Sta
 
 
 def test_the_limits_of_a_drain_are_written_with_it(stage: Stage) -> None:
-    """Its deadlines as moments and times; a drain that is called off at one is not begun after it (Law 6)."""
+    """Its deadlines as moments and times; a drain that is called off at one is not started after it (Law 6)."""
     stage.deploy()
     stage.controller.order("drain", STREAM, terms=DrainTerms(batches_deadline_seconds=60, flush_deadline_seconds=30))
     stage.controller.order("drain", STREAM, terms=DrainTerms(batches_deadline_seconds=60, on_batches_deadline="kill"))
@@ -227,7 +227,7 @@ def test_another_deadline_under_the_same_request_id_is_another_request(stage: St
 
 
 def test_there_must_be_a_drain_to_take_back(stage: Stage) -> None:
-    """None is under way, or its flush has begun: refused, and nothing is written (Law 1)."""
+    """None is under way, or its flush has started: refused, and nothing is written (Law 1)."""
     running(stage)
     with pytest.raises(ConflictError, match="none to take back"):
         stage.controller.order("cancel", STREAM, request_id="r-1")

@@ -43,7 +43,7 @@ def asked(tmp_path: Path) -> AskedStream:
 
 
 def test_a_request_becomes_a_snapshot_that_names_its_position(asked: AskedStream) -> None:
-    """Per query the batch, and per source the offsets; the request stands in command, event and manifest."""
+    """Per query the batch, and per source the offsets; the request is in command, event and manifest."""
     asked.ask(reason="because")
     (request,) = asked.requests()
     assert (request.request_id, request.ttl_seconds, request.reason) == (REQUEST, 300.0, "because")
@@ -57,7 +57,7 @@ def test_a_request_becomes_a_snapshot_that_names_its_position(asked: AskedStream
 
 
 def test_nobody_who_waits_asks_again_before_the_timeout(asked: AskedStream) -> None:
-    """The timeout starts anew with each retry; a retry replaces the object that no driver has read."""
+    """The timeout starts again with each retry; a retry replaces the object that no driver has read."""
     asked.ask()
     dates = []
     for seconds in (0, TIMEOUT_SECONDS - 0.001, 0.001, TIMEOUT_SECONDS - 0.001, 0.001):
@@ -72,7 +72,7 @@ def test_nobody_who_waits_asks_again_before_the_timeout(asked: AskedStream) -> N
 
 
 def test_a_look_writes_nothing_and_a_step_of_a_wait_asks_again(asked: AskedStream) -> None:
-    """What is due by a look is done by the step of a wait that looked (Law 1)."""
+    """What is due by a poll is done by the step of a wait that polled (Law 1)."""
     asked.ask()
     first = asked.requests()
     asked.stage.clock.advance(TIMEOUT_SECONDS)
@@ -107,7 +107,7 @@ def test_a_driver_that_died_behind_its_manifest_has_answered(tmp_path: Path, the
 
 
 def test_a_request_before_the_first_batch_waits_for_it(tmp_path: Path) -> None:
-    """Never an empty manifest, and no refusal: the wait goes on until its own deadline."""
+    """Never an empty manifest, and no refusal: the wait continues until its own deadline."""
     asked = AskedStream(tmp_path, committed=False)
     asked.stage.start_query()
     asked.stage.store.put("orders/deployments/d-0001/checkpoints/counts/metadata", b'{"id":"x"}')
@@ -162,7 +162,7 @@ def test_a_date_of_the_users_stays_and_a_late_request_ends_the_wait(asked: Asked
 
 
 def test_a_repeated_request_is_told_by_its_command(asked: AskedStream) -> None:
-    """By the object where it lies; by the driver's word, once one has begun it. (Law 2)"""
+    """By its object if that exists; by the driver's events, once one has started it. (Law 2)"""
     first = asked.stage.controller.order("snapshot", STREAM, request_id=REQUEST)
     (slot,) = asked.stage.control.journal("d-0001").commands()
     assert (first.stream_id, first.deployment_id, first.state) == (STREAM, "d-0001", "running")
@@ -170,7 +170,7 @@ def test_a_repeated_request_is_told_by_its_command(asked: AskedStream) -> None:
     assert (first.number, first.key, first.request_id) == (slot.number, slot.key, REQUEST)
     for _ in range(2):
         assert asked.stage.another_controller().order("snapshot", STREAM, request_id=REQUEST) == first
-        asked.stage.clock.advance(TIMEOUT_SECONDS)  # then it is dated anew in its place
+        asked.stage.clock.advance(TIMEOUT_SECONDS)  # then it is dated again in its place
     asked.stage.say(Accepted, command_id=first.command_id, command_number=7, command=to_json(slot.command))
     begun = asked.stage.another_controller().order("snapshot", STREAM, request_id=REQUEST)
     assert begun == replace(first, number=7, key=None)
@@ -199,7 +199,7 @@ def test_a_request_after_the_end_is_told_by_the_snapshot_there(stage: Stage) -> 
 
 
 def test_an_end_that_was_not_ordered_answers_a_request_too(stage: Stage) -> None:
-    """A script that has come to its end by itself: no command stands behind its last word."""
+    """A script that has come to its end by itself: no command caused its last event."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(LAST_BATCH)
@@ -246,7 +246,7 @@ def test_a_request_that_a_driver_takes_up_while_it_is_dated_anew_is_one(tmp_path
     waited("taken", FaultPlan(meanwhile={write.number: lambda: streams["taken"].polls()}))
     assert (len(streams["taken"].taken()), streams["taken"].requests()) == (1, [])
     assert streams["taken"].look().outcome == "snapshot_ready"
-    # The store does not say whether it landed, and does not answer.
+    # The store does not report whether it landed, and does not answer.
     silent = dict.fromkeys(range(write.number + 1, write.number + 6), Fault.UNAVAILABLE)
     waited("unclear", FaultPlan({write.number: Fault.REPLY_LOST, **silent}))
     streams["unclear"].polls()
@@ -254,7 +254,7 @@ def test_a_request_that_a_driver_takes_up_while_it_is_dated_anew_is_one(tmp_path
 
 
 def test_one_id_is_one_request(asked: AskedStream) -> None:
-    """Other terms under the same id are refused; so is a look at an unknown request."""
+    """Other terms under the same id are refused; so is a poll for an unknown request."""
     asked.ask()
     for terms in (SnapshotTerms(ttl_seconds=5), SnapshotTerms(datetime(2026, 3, 1, tzinfo=timezone.utc))):
         with pytest.raises(ConflictError, match="used for something else"):
@@ -279,7 +279,7 @@ def test_terms_that_cannot_be_meant_are_refused(terms: dict[str, Any]) -> None:
 
 
 def test_the_deadline_is_the_requests_over_all_its_tries(asked: AskedStream) -> None:
-    """Not begun by then, it is not begun at all, by no later attempt either."""
+    """Not started by then, it is not started at all, by no later attempt either."""
     asked.ask(expires_in_seconds=20)
     deadline_at = asked.stage.clock.now() + timedelta(seconds=20)
     asked.dies()

@@ -1,4 +1,4 @@
-"""Lives of a first deployment which these tests begin with."""
+"""Lives of a first deployment which these tests start from."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_kill_ends_the_driver_once_or_says_that_it_cannot(running: Stage) -> Non
 
 
 def test_kill_of_what_was_never_launched_closes_it_for_good(stage: Stage) -> None:
-    """A driver that starts after its attempt was given up finds it claimed. (1a.8)"""
+    """A driver that starts after its attempt was abandoned finds it claimed. (1a.8)"""
     stage.launcher.refusal = UnavailableError("busy")
     with pytest.raises(UnavailableError):
         stage.deploy()
@@ -122,7 +122,7 @@ def test_kill_of_what_was_never_launched_closes_it_for_good(stage: Stage) -> Non
 
 
 def test_an_unknown_stream_is_named(stage: Stage) -> None:
-    """Resume and kill of a stream that is not there say so."""
+    """Resume and kill report a stream that is not there."""
     stage.home.begin("tests")
     for verb in (stage.controller.resume, stage.controller.kill):
         with pytest.raises(StreamNotFoundError):
@@ -147,7 +147,7 @@ def test_a_resume_that_failed_early_is_tried_again_also_after_older_commits(dead
 
 
 def test_a_resume_says_which_batch_runs_again_and_what_its_sink_makes_of_that(dead: Stage) -> None:
-    """Before the driver is launched, which changes the log. ``status`` says the same until then."""
+    """Before the driver is launched, which changes the log. ``status`` reports the same until then."""
     plan_stateful(dead.checkpoint(), 4)
     sentence = "nothing is doubled: batch 4 of counts runs again first, into file:parquet"
     assert sentence in dead.controller.status(STREAM).next_step
@@ -166,7 +166,7 @@ def of_a_socket(folder: Path) -> Stage:
 
 
 def test_a_resume_that_would_lose_input_is_refused_before_a_driver_is_launched(tmp_path: Path) -> None:
-    """The offset means nothing to the next connection; ``status`` says so. (Law 5)"""
+    """The offset means nothing to the next connection; ``status`` reports it. (Law 5)"""
     stage = of_a_socket(tmp_path)
     launched = list(stage.launcher.calls)
     with pytest.raises(InputLostError, match="no resume can go on from its offset") as refused:

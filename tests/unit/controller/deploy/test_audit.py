@@ -17,7 +17,7 @@ START = "d-0001-stopped-000001"
 
 @pytest.fixture
 def taken_over(dead: Stage) -> Stage:
-    """d-0001 died after batch 3, and d-0002 went on from its end."""
+    """d-0001 died after batch 3, and d-0002 continued from its end."""
     dead.deploy("print('v2')\n")
     return dead
 
@@ -28,7 +28,7 @@ def live_on(stage: Stage) -> None:
 
 
 def test_a_driver_that_was_taken_for_dead_and_lived_is_told_by_verify(taken_over: Stage) -> None:
-    """Batches that two deployments ran are named; the snapshot itself is whole. (1a.8)"""
+    """Batches that two deployments ran are named; the snapshot itself is complete. (1a.8)"""
     assert taken_over.controller.snapshots.verify(STREAM, START) == []
     live_on(taken_over)
     (problem,) = taken_over.controller.snapshots.verify(STREAM, START)
@@ -38,14 +38,14 @@ def test_a_driver_that_was_taken_for_dead_and_lived_is_told_by_verify(taken_over
 
 
 def test_a_snapshot_without_a_successor_may_be_outrun(stopped: Stage) -> None:
-    """A stopped deployment that was resumed goes on after its snapshot, as it should."""
+    """A stopped deployment that was resumed continues after its snapshot, as it should."""
     stopped.controller.resume(STREAM)
     stopped.run_batches(5)
     assert stopped.controller.snapshots.verify(STREAM, START) == []
 
 
 def test_what_went_on_behind_a_snapshot_that_was_gone_back_to_is_no_outrun(taken_over: Stage) -> None:
-    """It ran as it should, and its output is undone; told by neither verify nor the next deploy."""
+    """It ran as it should, and its output is undone; reported by neither verify nor the next deploy."""
     live_on(taken_over)
     spec = taken_over.spec("d-0002")
     gone_back = replace(spec, start=replace(spec.start, undoes="d-0001"))

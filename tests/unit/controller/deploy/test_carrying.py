@@ -99,7 +99,7 @@ def test_a_query_is_carried_on_from_a_later_snapshot_that_still_has_it(stage: St
     ],
 )
 def test_a_query_that_is_in_no_snapshot_any_more_is_told(stage: Stage, says_end: bool, says: str, advice: str) -> None:
-    """At the deploy, with the option that is left; by name, unless no event tells what the snapshot had. (Law 5)"""
+    """At the deploy, with the remaining option; by name, unless no event shows what the snapshot had. (Law 5)"""
     started_from_two(stage, says_end=says_end)
     lose(stage)
     stage.end("d-0002", state="gone")
@@ -109,7 +109,7 @@ def test_a_query_that_is_in_no_snapshot_any_more_is_told(stage: Stage, says_end:
 
 
 def test_a_query_that_was_started_goes_on_from_its_own_checkpoint_alone(stage: Stage) -> None:
-    """A snapshot of an earlier batch is no place to go on from, where the checkpoint went too (Law 14)."""
+    """A snapshot of an earlier batch is no place to continue from, where the checkpoint went too (Law 14)."""
     start = started_from_two(stage)
     live(stage, start, 1)
     stage.start_query("late", "d-0002", batch_id=7)
@@ -120,7 +120,7 @@ def test_a_query_that_was_started_goes_on_from_its_own_checkpoint_alone(stage: S
 
 
 def test_a_query_that_the_end_has_not_and_an_earlier_snapshot_has_is_told_with_that_snapshot(stage: Stage) -> None:
-    """It is not lost: it did not run since, and its data is whole."""
+    """It is not lost: it did not run since, and its data is complete."""
     start = started_from_two(stage)
     kept = live(stage, start, 1)
     end = stage.keep(deployment_id="d-0002")

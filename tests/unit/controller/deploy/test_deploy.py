@@ -67,7 +67,7 @@ def test_the_choice_of_the_start_is_told_before_anything_starts(stage: Stage) ->
 
 
 def test_a_request_id_is_one_request(stage: Stage) -> None:
-    """Repeated, it finds its deployment; with other code, or of another verb, it is a conflict. (Law 2)"""
+    """Repeated, it finds its deployment; with other code, or by a different verb, it is a conflict. (Law 2)"""
     views = [stage.deploy(request_id="r-1") for _ in range(2)]
     assert [(view.deployment_id, view.attempt) for view in views] == [("d-0001", 1)] * 2
     assert len(stage.launcher.requests) == 1
@@ -174,7 +174,7 @@ def test_a_clear_after_a_newer_deployment_is_a_conflict_that_names_it(stage: Sta
 
 
 def test_a_fresh_intent_of_another_controller_is_respected(stopped: Stage) -> None:
-    """While one deploy is under way another is refused and told whose it is; an expired intent is ignored. (1a.8)"""
+    """While one deploy is under way another is refused with its owner; an expired intent is ignored. (1a.8)"""
     intent = Intent("r-other", "d-0002", stopped.clock.now(), "somebody else")
     stopped.another_controller()._context.update_register(
         stopped.control, lambda now: replace(now, intent=intent), since=stopped.control.need_register()
@@ -189,7 +189,7 @@ def test_a_fresh_intent_of_another_controller_is_respected(stopped: Stage) -> No
 
 
 def test_a_launch_that_cannot_be_is_a_failed_deployment(stage: Stage) -> None:
-    """What cannot run is told at once, and the deployment is failed, not launching for ever. (Law 1)"""
+    """What cannot run is reported at once, and the deployment is failed, not launching for ever. (Law 1)"""
     stage.launcher.refusal = InvalidRequestError("no spark-submit was found")
     with pytest.raises(InvalidRequestError, match="spark-submit"):
         stage.deploy(request_id="r-1")
@@ -199,7 +199,7 @@ def test_a_launch_that_cannot_be_is_a_failed_deployment(stage: Stage) -> None:
 
 
 def test_a_deploy_looks_for_the_end_where_the_checkpoints_are(stopped: Stage, tmp_path: Path) -> None:
-    """Another checkpoints_uri is told with both values; only a fresh start may begin elsewhere. (Law 5)"""
+    """Another checkpoints_uri is reported with both values; only a fresh start may start elsewhere. (Law 5)"""
     home = Home.of(stopped.store, MemoryStore("elsewhere"), tmp_path, stopped.clock)
     controller = Controller(home, stopped.launcher, stopped.clock, "tests")
     with pytest.raises(InvalidRequestError, match="lie elsewhere") as caught:
@@ -238,7 +238,7 @@ def test_checkpoints_of_a_deploy_at_the_same_time_are_not_those_of_another_strea
 
 
 def test_what_is_launched_is_the_pinned_code(stage: Stage) -> None:
-    """The driver runs the bytes that were deployed, whatever lies at the old path by now. (Law 15)"""
+    """The driver runs the bytes that were deployed, whatever is at the old path by now. (Law 15)"""
     stage.deploy("print('v1')\n")
     stage.script("print('something else')\n")
     request = stage.launcher.requests["d-0001-a0001"]

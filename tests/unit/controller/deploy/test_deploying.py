@@ -1,4 +1,4 @@
-"""One deploy: the end of what ran before is found, taken or refused, and held against what was captured."""
+"""One deploy: the end of what ran before is found, taken or refused, and compared with what was captured."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_dead_driver_is_taken_over(dead: Stage) -> None:
 
 
 def test_a_failed_driver_that_lingers_is_given_a_moment(running: Stage) -> None:
-    """A driver that said Failed is waited for, and then refused while it lives. (1a.8)"""
+    """A driver that reported Failed is waited for, and then refused while it lives. (1a.8)"""
     running.say(Failed, error="ValueError: no")
     with pytest.raises(ConflictError, match="still running"):
         running.deploy("print('v2')\n")
@@ -66,7 +66,7 @@ def test_queries_that_were_never_built_are_carried(redeployed: Stage) -> None:
 
 
 def test_a_query_that_was_started_is_not_called_carried(redeployed: Stage) -> None:
-    """Only what the version before never started is said to go on as it was. (1a.12)"""
+    """Only what the version before never started is reported as continuing unchanged. (1a.12)"""
     redeployed.come_to_life("d-0002", queries=("counts",))
     redeployed.run_batches(5, deployment_id="d-0002")
     redeployed.end("d-0002", state="gone")
@@ -74,7 +74,7 @@ def test_a_query_that_was_started_is_not_called_carried(redeployed: Stage) -> No
 
 
 def test_after_nothing_a_deployment_starts_where_its_options_say(stage: Stage) -> None:
-    """A deployment that never started a query leaves no position, and that is said. (Law 5; 1a.9)"""
+    """A deployment that never started a query leaves no position, and that is reported. (Law 5; 1a.9)"""
     stage.deploy()
     stage.come_to_life()
     stage.say(Finished, snapshot_id=None, queries={})
@@ -115,7 +115,7 @@ def test_an_unanswered_drain_is_not_passed_over(running: Stage) -> None:
 
 
 def test_a_snapshot_with_a_file_gone_or_altered_starts_nothing(stopped: Stage) -> None:
-    """Nothing starts from a snapshot that is not whole. (Law 5)"""
+    """Nothing starts from a snapshot that is incomplete. (Law 5)"""
     data = Checkpoint(stopped.store, layout.snapshot_data_folder(STREAM, "d-0001-stopped-000001", "counts"))
     flip_byte(stopped.store, data.key("state/0/1/4.delta"), 100)
     with pytest.raises(SnapshotCorruptError) as caught:

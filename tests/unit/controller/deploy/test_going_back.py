@@ -73,7 +73,7 @@ def test_each_query_by_itself() -> None:
 
 
 def test_law_14_a_used_deployment_is_not_gone_back_from(stage: Stage) -> None:
-    """By a type of its own, since there is another way then."""
+    """By its own type, since there is another way then."""
     stage.deploy()
     seen = stage.seen()
     refuse_used(seen, manifest(q=(3, None)), manifest(q=(3, None)))

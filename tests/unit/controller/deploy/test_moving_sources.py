@@ -35,7 +35,7 @@ def snapshot(*places: str) -> SnapshotManifest:
     ],
 )
 def test_a_move_is_made_once(place: str, asked: dict[str, str], found: dict[str, str]) -> None:
-    """A file or a DAG says it for ever."""
+    """A file or a DAG states it for ever."""
     assert moving(RESTORE, asked, snapshot(place)).plan.move_sources == found
 
 
@@ -44,7 +44,7 @@ def test_a_move_is_made_once(place: str, asked: dict[str, str], found: dict[str,
     [(("/c/in",), {"/a": "/b"}), (("in",), {"/a": "/b"}), (("/a/in", "/b/in"), {"/a": "/b"}), (("/ab",), {"/a": "/b"})],
 )
 def test_a_move_of_no_source_or_onto_another_one_is_refused(places: tuple[str, ...], asked: dict[str, str]) -> None:
-    """A way back could not tell the two apart."""
+    """A rollback could not distinguish the two."""
     with pytest.raises(InvalidRequestError):
         moving(RESTORE, asked, snapshot(*places))
 

@@ -119,13 +119,13 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
     ],
 )
 def test_a_request_that_contradicts_itself_is_none(stage: Stage, fields: dict[str, Any], said: str) -> None:
-    """Told in one sentence."""
+    """Reported in one sentence."""
     with pytest.raises(InvalidRequestError, match=said):
         stage.request(**fields)
 
 
 def test_every_other_request_starts_as_ever(stage: Stage) -> None:
-    """Without offsets, or without a position to begin elsewhere than."""
+    """Without offsets, or without a position to move away from."""
     manifest = stopped(stage)
     named = stage.request(offsets=at(1), **SAFE)
     for request, predecessor_id, snapshot in (
@@ -248,7 +248,7 @@ def test_only_a_query_that_stands_and_has_no_state_is_moved(
 
 
 def test_a_time_moves_every_query_that_has_begun(stage: Stage) -> None:
-    """One that never committed a batch begins where its options say."""
+    """One that never committed a batch starts where its options specify."""
     stood = QuerySnapshot("id", QueryPosition(3, ("-",)), ())
     new = QuerySnapshot("id", QueryPosition(None), ())
     queries = {"b": stood, "new": new, "a": stood}

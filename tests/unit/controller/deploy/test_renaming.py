@@ -40,7 +40,7 @@ def test_a_rename_goes_on(before: dict[str, str], asked: dict[str, str], found: 
 
 @pytest.mark.parametrize("asked", [{"c": "x"}, {"a": "b"}])
 def test_a_rename_that_names_no_query_or_another_one_is_refused(asked: dict[str, str]) -> None:
-    """It would begin with nothing, or with another query's state."""
+    """It would start with nothing, or with another query's state."""
     with pytest.raises(InvalidRequestError):
         renaming(RESTORE, None, asked, MANIFEST)
 

@@ -1,4 +1,4 @@
-"""No start goes on from offsets of a source that cannot be read again, unless the query is named."""
+"""No start continues from offsets of a source that cannot be read again, unless the query is named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stopped(stage: Stage, identity: SourceIdentity = SOCKET) -> str:
 
 
 def test_a_restore_from_a_socket_is_refused_before_anything_is_done(stage: Stage) -> None:
-    """The error names the source and why; the stream stands as it stood (Law 5)."""
+    """The error names the source and why; the stream is unchanged (Law 5)."""
     snapshot_id = stopped(stage)
     with pytest.raises(InputLostError, match="cannot be read again") as caught:
         stage.deploy("print('v2')\n")
@@ -37,7 +37,7 @@ def test_a_restore_from_a_socket_is_refused_before_anything_is_done(stage: Stage
 
 
 def test_it_is_done_where_it_is_accepted(stage: Stage) -> None:
-    """A note says what is lost by it."""
+    """A note reports what is lost by it."""
     stopped(stage)
     with pytest.raises(InputLostError):
         stage.deploy("print('v2')\n", accept_lost_input=("another",))
@@ -53,6 +53,6 @@ def test_it_is_done_where_it_is_accepted(stage: Stage) -> None:
 def test_other_starts_and_other_sources_are_not_asked(
     stage: Stage, identity: SourceIdentity, start: str | None, mode: str
 ) -> None:
-    """A fresh start goes on from no offset; files are read again."""
+    """A fresh start continues from no offset; files are read again."""
     stopped(stage, identity)
     assert stage.deploy("print('v2')\n", start=start).start.mode == mode

@@ -51,7 +51,7 @@ def test_what_is_passed_over_is_shown_and_nothing_is_changed(stage: Stage) -> No
 
 
 def test_the_order_is_recorded_before_the_attempt_that_does_it_starts(stage: Stage) -> None:
-    """What is passed over is said before anything is recorded; the same request again is the same order. (Laws 1, 2)"""
+    """What is skipped is reported before anything is recorded; the same request again is the same order. (Laws 1, 2)"""
     failed(stage)
     said: list[SkipView] = []
 
@@ -98,7 +98,7 @@ def test_the_controller_of_a_skip_may_die_anywhere_and_ask_again(tmp_path: Path,
 
 
 def test_an_order_whose_driver_died_before_it_could_tell_goes_on(stage: Stage) -> None:
-    """The batch is committed without its rows; asked again, the attempt is started that says so. (Law 2)"""
+    """The batch is committed without its rows; asked again, the attempt is started that reports it. (Law 2)"""
     failed(stage)
     order = stage.controller.skips.skip(ORDER, "r-1")
     (slot,) = stage.control.journal("d-0001").commands()
@@ -194,7 +194,7 @@ def test_another_controller_may_come_in_between_anywhere(tmp_path: Path, other: 
 
 
 def test_an_order_without_an_attempt_is_withdrawn(stage: Stage) -> None:
-    """The stream was retired meanwhile: a revived one does not carry out a refused order. (Law 2)"""
+    """The stream was retired in the meantime: a revived one does not carry out a refused order. (Law 2)"""
     failed(stage)
     checks = count(1)
 
@@ -211,7 +211,7 @@ def test_an_order_without_an_attempt_is_withdrawn(stage: Stage) -> None:
 
 @pytest.mark.parametrize("was_done", [True, False])
 def test_the_same_request_behind_a_newer_deployment(stage: Stage, was_done: bool) -> None:
-    """What was done is told, whatever came since; what was not done is refused for another version. (Law 2)"""
+    """What was done is reported, whatever came since; what was not done is refused for another version. (Law 2)"""
     failed(stage)
     order = stage.controller.skips.skip(ORDER, "r-1")
     fields = {"command_id": order.command_id, "command_number": 1, "query_name": "counts", "batch_id": 4}

@@ -15,7 +15,7 @@ from support.checkpoints import plan_batch
 from support.sim_stage import STREAM, Stage
 
 TO_COME = "5.0.0"
-"""Newer than every Spark that was measured: no way back from it is known."""
+"""Newer than every Spark that was measured: no rollback from it is known."""
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_way_back_of_one_that_has_ended_is_refused_before_its_logs_are_fenced(
 
 
 def test_a_spark_that_never_committed_is_no_hindrance(running: Stage) -> None:
-    """After an upgrade that failed before its first batch the old Spark goes on with what it left itself."""
+    """After an upgrade that failed before its first batch the old Spark continues with what it left itself."""
     running.end()
     running.launcher.spark = TO_COME
     running.deploy("print('v2')\n")
@@ -114,7 +114,7 @@ def test_a_fresh_start_reads_nothing(newer: Stage) -> None:
 
 @pytest.mark.parametrize("runs_on", ["", TO_COME])
 def test_where_nothing_is_known_or_nothing_changes_nothing_is_refused(newer: Stage, runs_on: str) -> None:
-    """A launcher that cannot tell leaves it to the driver, which looks again before it touches anything."""
+    """A launcher that cannot answer leaves it to the driver, which looks again before it touches anything."""
     newer.end()
     newer.launcher.spark = runs_on
     assert newer.deploy("print('v2')\n").start.mode == "restore"

@@ -44,7 +44,7 @@ def test_two_takeovers_are_one(dead: Stage) -> None:
 
 
 def test_a_takeover_that_was_given_up_does_not_stand_in_the_way(dead: Stage) -> None:
-    """A resume after an abandoned takeover removes the fence and goes on. (1a.7)"""
+    """A resume after an abandoned takeover removes the fence and continues. (1a.7)"""
     taken(dead)
     report = repair_before_start(dead.checkpoint(), "d-0001")
     assert (report.run, report.batch_id) == ("normal", 3)
@@ -62,7 +62,7 @@ def test_a_takeover_that_was_given_up_does_not_stand_in_the_way(dead: Stage) -> 
 def test_a_controller_that_has_lost_the_stream_fences_nobody_else(
     dead: Stage, error: type[VersionConflictError], looks: int, fences: int
 ) -> None:
-    """A fence would end an attempt that was started meanwhile, or make it pass over a batch. (Law 4, 1a.2)"""
+    """A fence would end an attempt that was started in the meantime, or make it pass over a batch. (Law 4, 1a.2)"""
     left = iter([None] * looks)
 
     def still_ours() -> None:
@@ -105,7 +105,7 @@ def of_topic(topic_id: str) -> SourceIdentity:
 
 @pytest.fixture
 def marked(dead: Stage) -> Stage:
-    """The dead d-0001 said once which topic its offsets belong to, and not at its last start."""
+    """The dead d-0001 reported once which topic its offsets belong to, and not at its last start."""
     started = next(iter(dead.seen().of_kind(QueryStarted)))
     own = {field.name for field in dataclasses.fields(QueryStarted)} - {f.name for f in dataclasses.fields(Event)}
     fields = {name: getattr(started, name) for name in own}
@@ -115,7 +115,7 @@ def marked(dead: Stage) -> Stage:
 
 
 def test_the_identity_of_a_source_is_kept_after_a_crash(marked: Stage) -> None:
-    """A recreated topic often is the cause of the crash: the last start with marks tells which one it was. (Law 5)"""
+    """A recreated topic often is the cause of the crash: the last start with marks shows which one it was. (Law 5)"""
     assert taken(marked).queries["counts"].identities == (of_topic("T1"),)
 
 
@@ -140,7 +140,7 @@ def test_the_identity_of_a_source_is_kept_after_a_crash_before_its_first_event(m
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_checkpoint_of_its_own_misses_no_start_snapshot(redeployed: Stage, is_damaged: bool) -> None:
-    """A takeover needs the checkpoint, or else the snapshot that it was to be built from. (Laws 5 and 7)"""
+    """A takeover needs the checkpoint, or else the snapshot that it would be built from. (Laws 5 and 7)"""
     key = layout.manifest_key(STREAM, "d-0001-stopped-000001")
     if is_damaged:
         redeployed.store.put(key, b'{"kind": "SnapshotManifest", "pro')

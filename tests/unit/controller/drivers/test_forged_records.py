@@ -74,7 +74,7 @@ class Attacked:
         self.stage.store.replace(key, to_bytes(replace(record, **fields)), stored.version)
 
     def everything_said(self) -> str:
-        """What every reader of the stream says of it."""
+        """What every reader of the stream reports of it."""
         status = self.reader.observed(STREAM)[1]
         said = [str(status), str(self.reader.statuses())]
         try:
@@ -147,7 +147,7 @@ FORGED: dict[str, Callable[[Attacked], dict[str, Any]]] = {
 def test_a_forged_record_is_unknown_and_leads_nowhere(
     attacked: Attacked, forged: Callable[[Attacked], dict[str, Any]]
 ) -> None:
-    """No file of its reader is shown, no command of it runs, nothing is ended, and it says why."""
+    """No file of its reader is shown, no command of it runs, nothing is ended, and it reports why."""
     attacked.make_folder()
     attacked.forge(**forged(attacked))
     seen, status = attacked.reader.observed(STREAM)
@@ -175,7 +175,7 @@ def test_the_record_of_another_streams_launch_is_no_record_of_this_one(attacked:
 
 
 def test_a_forged_record_hides_no_other_stream(attacked: Attacked) -> None:
-    """List, alerts and watcher go on to the next one."""
+    """List, alerts and watcher continue to the next one."""
     request = attacked.stage.request(stream_id="zebras")
     attacked.stage.controller.deploy(request)
     attacked.forge(data={"folder": 1})
@@ -242,7 +242,7 @@ def test_nothing_but_a_regular_file_of_this_user_is_read_as_a_log(
 
 
 def test_a_folder_without_the_intent_of_its_launch_is_unknown(attacked: Attacked) -> None:
-    """Whatever else lies there: an exit status in it proves no end."""
+    """Whatever else is there: an exit status in it proves no end."""
     attacked.make_folder()
     attacked.forge(data={"folder": str(attacked.folder)})
     (attacked.folder / "exit_status").write_text("0\n")

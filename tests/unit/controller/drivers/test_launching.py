@@ -45,7 +45,7 @@ from support.sim_stage import ANY_SECRET, STREAM, Stage, StillLauncher
 
 
 class Connection:
-    """What an Airflow Spark connection says."""
+    """What an Airflow Spark connection contains."""
 
     master = "spark://127.0.0.1:7077"
     spark_submit = ("spark-submit", "--master", "spark://127.0.0.1:7077")
@@ -53,7 +53,7 @@ class Connection:
 
 
 def test_the_driver_is_told_where_its_home_lies(stage: Stage) -> None:
-    """The runner's configuration says which attempt of what it is, and nothing that spec.json says."""
+    """The runner's configuration reports which attempt of what it is, and nothing that spec.json contains."""
     stage.deploy(arguments=("--x", "1"), conf={"spark.a": "b"}, packages=("g:a:1",))
     request = stage.launcher.requests["d-0001-a0001"]
     assert request.driver_config == {
@@ -63,7 +63,7 @@ def test_the_driver_is_told_where_its_home_lies(stage: Stage) -> None:
         "deployment_id": "d-0001",
         "attempt": 1,
         "script_path": str(stage.folder / "job.py"),
-        **dict.fromkeys(StoreOptions().settings()),  # nothing was said
+        **dict.fromkeys(StoreOptions().settings()),  # nothing was set
         "secrets": [],
     }
     assert (request.arguments, request.master, request.packages) == (("--x", "1"), "local[*]", ("g:a:1",))
@@ -82,7 +82,7 @@ def test_files_travel_under_their_names_and_for_their_owner_alone(stage: Stage) 
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(stage: Stage) -> None:
-    """Something lies in its way."""
+    """Something is in its way."""
     (stage.folder / STREAM).write_text("")
     with pytest.raises(InvalidRequestError, match="the folder of a launch cannot be used"):
         stage.deploy()
@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(stage: Stage) -> None:
 @pytest.mark.parametrize("kind", ["application", "py_files"])
 def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage, verb: str, kind: str) -> None:
     """Other bytes than were pinned are never run, and no number is taken for them: with the original bytes the same
-    request goes on. (Laws 2 and 15)"""
+    request continues. (Laws 2 and 15)"""
     script, module = "print('v1')\n", stage.script("x = 1\n", "lib.py")
     stage.deploy(script, py_files=(module,))
     stage.come_to_life(queries=("counts",))
@@ -121,7 +121,7 @@ def test_a_pinned_file_that_was_altered_is_not_run(stage: Stage, verb: str, kind
 
 
 def launched_from(tmp_path: Path, config: HomeConfig, **request: Any) -> tuple[LaunchRequest, DeploymentView]:
-    """What a first deploy in this home launches, and what it says."""
+    """What a first deploy in this home launches, and what it reports."""
     clock = FakeClock()
     launcher = StillLauncher(clock)
     (tmp_path / "job.py").write_text("print(1)\n")
@@ -197,7 +197,7 @@ def test_credentials_travel_by_environment(
 
 @pytest.mark.parametrize(("master", "is_here"), [("local[2]", True), ("spark://head.example:7077", False)])
 def test_checkpoints_that_executors_would_not_find_are_told(tmp_path: Path, master: str, is_here: bool) -> None:
-    """A note of the deploy says that executors of a cluster may not reach a folder of this machine."""
+    """A note of the deploy reports that executors of a cluster may not reach a folder of this machine."""
     _, view = launched_from(tmp_path, HomeConfig(str(tmp_path / "home")), master=master)
     note = own_disk_note(master, tmp_path / "home")
     assert view.notes == ((note,) if note else ())
@@ -221,13 +221,13 @@ def test_spark_is_told_how_to_reach_checkpoints_on_s3(tmp_path: Path, moto_url: 
 
 
 def texts_of(store: Store) -> list[str]:
-    """What every object of a home says."""
+    """What every object of a home contains."""
     found = [store.get(info.key) for info in store.list_objects("")]
     return [stored.body.decode() for stored in found if stored is not None]
 
 
 def test_a_spark_connection_is_looked_up_for_each_launch(stage: Stage) -> None:
-    """What the connection says is not recorded: a changed connection holds for the next attempt."""
+    """What the connection contains is not recorded: a changed connection holds for the next attempt."""
     asked: list[str] = []
 
     def connections(conn_id: str) -> Connection:
@@ -305,7 +305,7 @@ def test_checkpoints_that_lie_elsewhere_are_not_looked_for_here(stage: Stage, tm
 
 
 def test_a_launch_whose_outcome_is_unknown_is_asked_again(stage: Stage) -> None:
-    """The same call again tells; it stays one driver. (Laws 2 and 8)"""
+    """The same call again reports it; it stays one driver. (Laws 2 and 8)"""
     stage.launcher.refusal = OutcomeUnknownError("it did not answer in time")
     assert stage.deploy().state == "launching"
     assert stage.launcher.calls == ["launch d-0001-a0001"] * 2
@@ -313,7 +313,7 @@ def test_a_launch_whose_outcome_is_unknown_is_asked_again(stage: Stage) -> None:
 
 
 def contents(stage: Stage) -> dict[str, bytes]:
-    """Everything that lies in the home; what a request became is nothing yet."""
+    """Everything that is in the home; what a request became is nothing yet."""
     keys = [info.key for info in stage.store.list_objects("") if "/idempotency/" not in info.key]
     return {key: stored.body for key in keys if (stored := stage.store.get(key)) is not None}
 

@@ -88,7 +88,7 @@ def test_a_driver_gets_values_and_the_home_keeps_references(stage: Stage, vault:
 
 
 def test_each_attempt_looks_them_up_anew(stage: Stage, vault: Vault) -> None:
-    """A password that was changed meanwhile is the new one for a resume, and for the flush of what was dead."""
+    """A password that was changed in the meantime is the new one for a resume, and for the flush of what was dead."""
     stage.deploy(**ASKED)
     stage.stopped()
     vault.known[DB] = "another-one"
@@ -102,7 +102,7 @@ def test_each_attempt_looks_them_up_anew(stage: Stage, vault: Vault) -> None:
 
 @pytest.mark.parametrize("verb", ["resume", "drain"])
 def test_a_secret_that_is_not_there_changes_nothing(stage: Stage, vault: Vault, verb: str) -> None:
-    """Told in one sentence with the reference and where it stands, before anything moves or is launched."""
+    """Reported in one sentence with the reference and its place, before anything moves or is launched."""
     stage.deploy(**ASKED)
     stage.stopped()
     del vault.known[DB]

@@ -1,4 +1,4 @@
-"""A waiting driver becomes an attempt: once, wherever the controller dies, and never beside another driver."""
+"""A waiting driver becomes an attempt: once, wherever the controller dies, and never alongside another driver."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_an_attempt_is_handed_over_to_one_driver_only(warm: WarmStage) -> None:
 
 
 def test_a_driver_that_dies_before_its_claim_leaves_a_failed_attempt_and_the_next_is_cold(warm: WarmStage) -> None:
-    """Asked again, the deploy goes on with attempt 2, as after any driver that died before its first commit."""
+    """Asked again, the deploy continues with attempt 2, as after any driver that died before its first commit."""
     assert warm.deploy()
     warm.driver("gone")
     assert warm.stage.controller.status(STREAM).state == "failed"
@@ -140,7 +140,7 @@ def test_two_that_launch_in_one_moment_leave_one_driver(warm: WarmStage) -> None
 
 
 def test_one_that_is_given_up_as_it_is_handed_over_is_proven_ended(warm: WarmStage) -> None:
-    """Its folder is gone, so its state is unknown for ever: the attempt is closed, and the next one goes on."""
+    """Its folder is gone, so its state is unknown for ever: the attempt is closed, and the next one continues."""
     stage = warm.stage
     status, looks = stage.launcher.status, list[LaunchHandle]()
 

@@ -105,7 +105,7 @@ def test_an_audit_names_it_and_is_not_whole(stage: Stage) -> None:
 
 
 def test_a_start_that_was_accepted_is_whole(stage: Stage) -> None:
-    """``--accept-lost-input`` moved the offset of the batch that it began behind. A socket alone is no break."""
+    """``--accept-lost-input`` moved the offset of the batch that it started behind. A socket alone is no break."""
     socket_stream(stage, ["3", "-1", "4"], batch_id=1)
     spec = stage.spec()
     stage.control.home.delete(layout.spec_key(STREAM, "d-0001"))

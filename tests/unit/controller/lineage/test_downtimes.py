@@ -1,4 +1,4 @@
-"""The downtime of each query at each handover, and what lies between its two commits."""
+"""The downtime of each query at each handover, and what is between its two commits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.sim_stage import STREAM, Stage
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    """A stream whose store says when its objects came to be."""
+    """A stream whose store reports when its objects came to be."""
     clock = FakeClock()
     return Stage(tmp_path, ClockedStore(clock.now), clock)
 
@@ -52,7 +52,7 @@ def removed(stage: Stage, up_to: int) -> None:
 
 
 def stop(stage: Stage, deployment_id: str = "d-0001", names: tuple[str, ...] = ("counts",), **fields: Any) -> None:
-    """The last word of a deployment whose queries have all committed."""
+    """The last event of a deployment whose queries have all committed."""
     manifest = stage.keep("stopped", deployment_id, names=names)
     positions = {name: query.position for name, query in manifest.queries.items()}
     stage.say(Stopped, deployment_id, snapshot_id=manifest.snapshot_id, queries=positions, **fields)
@@ -199,7 +199,7 @@ def test_a_first_batch_that_no_driver_saw_has_the_time_of_the_store_alone(tmp_pa
 
 @pytest.mark.parametrize(("trigger", "downtimes"), [("available_now", 0), ("default", 1)])
 def test_a_run_that_its_trigger_has_ended_begins_no_downtime(stage: Stage, trigger: str, downtimes: int) -> None:
-    """What lies behind it is the time between two runs."""
+    """What is after it is the time between two runs."""
     stage.deploy()
     stage.come_to_life()
     stage.start_query(trigger=trigger)
@@ -280,7 +280,7 @@ def test_a_version_that_had_nothing_to_commit_begins_the_next_downtime(stage: St
 
 
 def test_what_an_old_version_ran_with_nothing_to_read_is_no_downtime(stage: Stage) -> None:
-    """Also where it was killed, so that no barrier tells it: its last heartbeat does."""
+    """Also where it was killed, so that no barrier shows it: its last heartbeat does."""
     first_version(stage)
     stage.clock.advance(600)
     beat = QueryBeat(3, stage.clock.now(), is_active=True, is_idle=True)

@@ -1,4 +1,4 @@
-"""Where a query began and ended: by its log, else by the records."""
+"""Where a query started and ended: by its log, else by the records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def snapshotted(shelf: Shelf) -> QuerySnapshot:
 
 
 def test_an_end_is_where_the_log_ends_and_what_was_planned_behind_it() -> None:
-    """However far the snapshot of before had come (Law 9)."""
+    """However far the earlier snapshot had reached (Law 9)."""
     shelf = Shelf()
     known = snapshotted(shelf)
     run_stateful(shelf.checkpoint(), 5, first=4)
@@ -42,7 +42,7 @@ def test_without_a_log_an_end_is_what_was_recorded_and_says_so() -> None:
 
 
 def test_an_end_in_a_snapshot_stays_where_it_was() -> None:
-    """The deployment went on behind it; of a log that reaches back no more the manifest speaks."""
+    """The deployment continued behind it; of a log that reaches back no more the manifest speaks."""
     shelf = Shelf()
     known = snapshotted(shelf)
     run_stateful(shelf.checkpoint(), 5, first=4)

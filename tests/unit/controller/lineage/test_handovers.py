@@ -48,7 +48,7 @@ def test_the_same_offsets_are_no_break_however_they_are_written() -> None:
 
 @pytest.mark.parametrize("identities", [(FLIGHTS,), ()])
 def test_each_partition_tells_its_own_gap_or_overlap(identities: tuple[SourceIdentity, ...]) -> None:
-    """One partition went on too far ahead, another too far behind; the third is exact."""
+    """One partition continued from too far ahead, another from too far behind; the third is exact."""
     end = Edge(4, (kafka(10, 10, 10),), identities=identities)
     start = Edge(4, (kafka(12, 7, 10),), identities=identities)
     gap, overlap = between(end, start)
@@ -64,7 +64,7 @@ def test_files_are_compared_by_their_connector(began: int, kind: str) -> None:
 
 
 def test_a_source_that_sends_once_and_begins_anew_is_a_gap() -> None:
-    """Nothing of it was read twice; what was sent meanwhile is lost, as was accepted."""
+    """Nothing of it was read twice; what was sent in the meantime is lost, as was accepted."""
     socket = SourceIdentity("socket", "socket a:1")
     (gap,) = between(Edge(4, ("69",), identities=(socket,)), Edge(4, ("-",), identities=(socket,)), accepted=True)
     assert (gap.kind, gap.source, gap.accepted) == ("gap", "socket a:1", True)
@@ -97,7 +97,7 @@ def test_offsets_without_an_order_are_a_gap() -> None:
     ],
 )
 def test_batch_ids_go_on(ended: int | None, began: int | None, kind: str, words: str) -> None:
-    """Batches beyond the handover are told before any offsets. (Laws 9 and 14; 1a.8)"""
+    """Batches beyond the handover are reported before any offsets. (Laws 9 and 14; 1a.8)"""
     (found,) = between(Edge(ended, (files(5),)), Edge(began, (files(5),)))
     assert found.kind == kind
     assert words in found.detail
@@ -116,7 +116,7 @@ def test_a_planned_batch_keeps_its_bounds(ended: int | None) -> None:
 
 
 def test_restored_sources_keep_their_places() -> None:
-    """Whatever they are called by now: each goes on from the offset in its own place. (1a.6)"""
+    """Whatever they are called by now: each continues from the offset in its own place. (1a.6)"""
     end = Edge(4, (files(5),), identities=(SourceIdentity("file", "files of s3://b/in"),))
     start = Edge(4, (files(9),), identities=(SourceIdentity("file", "files of s3a://b/in"),))
     (found,) = between(end, start, keeps_places=True)
@@ -124,7 +124,7 @@ def test_restored_sources_keep_their_places() -> None:
 
 
 def test_sources_that_cannot_be_matched_are_named() -> None:
-    """One source is gone and another began behind an offset: it may be the same one in other words."""
+    """One source is gone and another started behind an offset: it may be the same one in other words."""
     end = Edge(4, (files(5),), identities=(FILES,))
     found = compared(end, Edge(4, (files(9),), identities=(SourceIdentity("file", "files of /other"),)))
     assert found.breaks == ()

@@ -27,7 +27,7 @@ def audit(stage: Stage, since: str | None = None) -> Lineage:
 
 
 def restored(stage: Stage, *, last: int = 3) -> None:
-    """d-0001 was stopped behind batch 3, and d-0002 was restored from its end and went on."""
+    """d-0001 was stopped behind batch 3, and d-0002 was restored from its end and continued."""
     stage.deploy()
     stage.stopped(last)
     stage.clock.sleep(12)
@@ -54,7 +54,7 @@ def ends_elsewhere(checkpoint: Checkpoint, batch_id: int, moved: int) -> None:
 
 
 def test_an_exact_chain_is_whole(stage: Stage) -> None:
-    """Each deployment, where it began and with what it ended; and how long nothing ran. (Law 9)"""
+    """Each deployment, where it started and how it ended; and how long nothing ran. (Law 9)"""
     restored(stage)
     run_stateful(stage.checkpoint(deployment_id=SECOND), 6, first=4)
     found = audit(stage)
@@ -129,7 +129,7 @@ def gone_back(stage: Stage, means: UndoneBy | None = "undo", *, live: bool = Fal
 
 @pytest.mark.parametrize(("live", "last"), [(False, 3), (True, 4)])
 def test_what_a_start_undid_is_named_and_breaks_nothing(stage: Stage, live: bool, last: int) -> None:
-    """It begins at its snapshot, not where its predecessor ended. (Law 14)"""
+    """It starts at its snapshot, not where its predecessor ended. (Law 14)"""
     third = gone_back(stage, live=live)
     run_stateful(stage.checkpoint(deployment_id=third), 7, first=last + 1)
     found = audit(stage)
@@ -144,7 +144,7 @@ def test_what_a_start_undid_is_named_and_breaks_nothing(stage: Stage, live: bool
 
 
 def test_what_was_undone_is_known_of_the_sink_where_the_logs_are_gone(stage: Stage) -> None:
-    """The driver read the last batch in the sink; a lost checkpoint does not tell it."""
+    """The driver read the last batch in the sink; a lost checkpoint does not show it."""
     third = gone_back(stage)
     for info in list(stage.store.list_objects(layout.checkpoint_folder(STREAM, SECOND, "counts"))):
         stage.store.delete(info.key)
@@ -155,7 +155,7 @@ def test_what_was_undone_is_known_of_the_sink_where_the_logs_are_gone(stage: Sta
 
 @pytest.mark.parametrize(("means", "accepted"), [(None, False), ("doubled", True)])
 def test_what_was_not_undone_is_an_overlap(stage: Stage, means: UndoneBy | None, accepted: bool) -> None:
-    """No event tells of an undo; or its duplicates were accepted. (Law 14)"""
+    """No event reports an undo; or its duplicates were accepted. (Law 14)"""
     gone_back(stage, means)
     found = audit(stage)
     assert found.is_whole is accepted
@@ -247,7 +247,7 @@ def test_an_unknown_stream_or_deployment_is_refused(stage: Stage) -> None:
 
 
 def test_a_batch_that_was_skipped_is_a_gap_with_a_name(stage: Stage) -> None:
-    """It was asked for, so the chain is whole; its offsets, size and reason are named. (Law 14)"""
+    """It was asked for, so the chain is complete; its offsets, size and reason are named. (Law 14)"""
     restored(stage)
     move = SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 12, 0, "files")
     stage.say(

@@ -38,7 +38,7 @@ def test_after_a_kill_no_query_ran_for_at_most_so_long(stage: Stage) -> None:
 
 
 def test_the_heartbeat_of_a_killed_attempt_counts_where_the_next_ones_took_its_place(stage: Stage) -> None:
-    """A resume overwrites the last sign of life; its claim has said when that was."""
+    """A resume overwrites the last sign of life; its claim has reported when that was."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.clock.sleep(60)
@@ -55,7 +55,7 @@ def test_the_heartbeat_of_a_killed_attempt_counts_where_the_next_ones_took_its_p
 
 
 def test_no_query_ran_from_the_end_of_the_last_one_on(stage: Stage) -> None:
-    """Not from the last word of the driver, which comes after the final snapshot."""
+    """Not from the last event of the driver, which comes after the final snapshot."""
     stage.deploy()
     stage.come_to_life(queries=("counts", "raw"))
     ends = {"raw": QueryEnd(ended_at=stage.clock.now())}
@@ -70,7 +70,7 @@ def test_no_query_ran_from_the_end_of_the_last_one_on(stage: Stage) -> None:
 
 
 def test_an_order_that_was_overtaken_is_no_sign_of_life(stage: Stage) -> None:
-    """A deploy tells its end in the name of the driver that never began it, long after that was killed."""
+    """A deploy reports its end in the name of the driver that never started it, long after that was killed."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(3)

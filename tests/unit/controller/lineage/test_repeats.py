@@ -83,7 +83,7 @@ def test_a_batch_that_runs_again_into_kafka_is_named_with_its_rows(stage: Stage)
 
 
 def test_each_attempt_that_ran_it_again_is_named(stage: Stage) -> None:
-    """A batch that was killed twice may be there three times; the chain itself is whole, and says so."""
+    """A batch that was killed twice may be there three times; the chain itself is complete, and reports it."""
     killed_in_batch(stage)
     for attempt in (2, 3):
         told_again(stage, attempt)
@@ -112,7 +112,7 @@ def test_each_attempt_that_ran_it_again_is_named(stage: Stage) -> None:
     ids=lambda value: value if isinstance(value, str) else f"{value.kind} {value.format} {dict(value.options)}",
 )
 def test_what_each_sink_makes_of_it(stage: Stage, sink: PlannedSink, means: str) -> None:
-    """By what the recorded plan says of the sink; one that no connector knows is not taken for one that can tell."""
+    """By the sink in the recorded plan; one that no connector knows is not taken for one that can report it."""
     killed_in_batch(stage, sink)
     started_again(stage, 1, sink.kind, planned=None)
     (one,) = to_come(stage)
@@ -161,7 +161,7 @@ def repeat(means: str = "doubled", **changes: Any) -> Repeat:
 
 
 def test_one_sentence_names_what_may_be_doubled_before_what_is_not() -> None:
-    """It is what `status` and `resume` say; three batches are named, the others counted."""
+    """It is what `status` and `resume` report; three batches are named, the others counted."""
     assert describe_repeats("orders", []) == ""
     mixed = describe_repeats("orders", [repeat("skipped"), repeat()])
     assert mixed.startswith(
@@ -185,7 +185,7 @@ def test_how_much_is_told_where_every_source_tells_it() -> None:
 
 
 def test_a_batch_that_ran_again_is_named_after_its_evidence_was_pruned(stage: Stage) -> None:
-    """Of a settled deployment the logs and plans may be gone: the events tell."""
+    """Of a settled deployment the logs and plans may be gone: the events show them."""
     killed_in_batch(stage)
     told_again(stage, 2)
     told_again(stage, 3, batch_id=7)

@@ -20,7 +20,7 @@ REJECTED = Rejected("orders", "d-0001", 3, AT, "w-2", command_id="c-1", command_
 
 
 def test_what_was_committed_and_not_told_is_a_gap() -> None:
-    """Not while the batch is planned, nor where its skip has had another end, nor of another query. (Laws 1 and 14)"""
+    """Not while the batch is planned, nor if its skip ended otherwise, nor of a different query. (Laws 1 and 14)"""
     checkpoint = run_batches(memory_checkpoint(), 3)
     plan_batch(checkpoint, 4)
     assert untold_skips([ACCEPTED], "counts", checkpoint) == []

@@ -55,14 +55,14 @@ def beat(*lags: SourceLag, **fields: Any) -> QueryBeat:
     ],
 )
 def test_an_unknown_lag_is_never_a_yes(query: QueryBeat | None, at_most: int, is_so: bool, why: str) -> None:
-    """Each answer says by what it is known, or why it is not."""
+    """Each answer reports how it is known, or why it is not."""
     found = query_caught_up(query, at_most)
     assert found.is_so is is_so
     assert why in found.why
 
 
 def test_words_add_up_what_has_one_unit() -> None:
-    """With a time only where each source that is behind tells one."""
+    """With a time only where each source that is behind has one."""
     lags = (SOME_LEFT, SourceLag("other", 5, "rows", 50.0), SourceLag("file", 3, "files", 1.0))
     assert describe_behind(lags) == "1,205 rows and 3 files behind, about 50 s"
     assert describe_behind((SOME_LEFT, SourceLag("grows", 5, "rows"))) == "1,205 rows behind"
@@ -88,7 +88,7 @@ def alive(stage: Stage, **queries: QueryBeat) -> None:
 
 
 def test_an_old_sign_of_life_says_nothing_of_now(stage: Stage) -> None:
-    """A driver that hangs has not caught up, whatever it said before. (Law 6)"""
+    """A driver that hangs has not caught up, whatever it reported before. (Law 6)"""
     alive(stage, a=beat(NONE_LEFT))
     assert stage.controller.look(WaitCondition("caught_up", STREAM, "d-0001")).outcome == "done"
     stage.clock.sleep(stage.spec("d-0001").version.settings.lost_after_seconds + 5)
@@ -97,7 +97,7 @@ def test_an_old_sign_of_life_says_nothing_of_now(stage: Stage) -> None:
 
 
 def test_before_any_query_has_run_nothing_has_caught_up(stage: Stage) -> None:
-    """A heartbeat of another attempt does not count; a query that is not in it has not run."""
+    """A heartbeat of a different attempt does not count; a query that is not in it has not run."""
     none = "no query of it has run yet"
     alive(stage)
     found = decide_caught_up(stage.seen())

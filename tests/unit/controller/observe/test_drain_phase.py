@@ -1,4 +1,4 @@
-"""How far a drain has come, per query, as ``status`` shows it."""
+"""The phase of a drain, per query, as ``status`` shows it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def begin(stage: Stage) -> str:
 
 
 def test_each_query_is_accepted_then_flushing_then_drained(stage: Stage) -> None:
-    """Status shows per query where a drain stands: accepted, flushing, drained (1a.5)."""
+    """Status shows per query the phase of a drain: accepted, flushing, drained (1a.5)."""
     command_id = begin(stage)
     assert phases(stage) == {"counts": "accepted", "sums": "accepted"}
     ids = {"counts": 5, "sums": 2}
@@ -46,7 +46,7 @@ def test_a_query_without_a_batch_has_nothing_to_flush(stage: Stage) -> None:
 
 
 def test_a_drain_goes_on_in_the_next_attempt(stage: Stage) -> None:
-    """A driver killed in the flush changes nothing of where the drain stands (1a.7)."""
+    """A driver killed in the flush does not change the phase of the drain (1a.7)."""
     command_id = begin(stage)
     stage.say(Draining, command_id=command_id, snapshot_id="s", flush_batch_ids={"counts": 5, "sums": 2})
     stage.end(state="gone")
@@ -56,7 +56,7 @@ def test_a_drain_goes_on_in_the_next_attempt(stage: Stage) -> None:
 
 
 def test_the_query_that_a_drain_failed_at_is_named(stage: Stage) -> None:
-    """Of two flushes one failed and was taken back: the other one is committed, and said so (Law 13)."""
+    """Of two flushes one failed and was withdrawn: the other one is committed, and reported it (Law 13)."""
     command_id = begin(stage)
     stage.say(Draining, command_id=command_id, snapshot_id="s", flush_batch_ids={"counts": 5, "sums": 2})
     stage.say(

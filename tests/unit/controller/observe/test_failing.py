@@ -41,7 +41,7 @@ def second_version(stage: Stage) -> None:
 
 @pytest.mark.parametrize("exit_code", [None, 137, 143, 0])
 def test_what_was_cut_off_is_resumed(stage: Stage, exit_code: int | None) -> None:
-    """SIGKILL, or a machine that went away: there is nothing to mend, and no reason to roll back."""
+    """SIGKILL, or a machine that went away: there is nothing to fix, and no reason to roll back."""
     second_version(stage)
     told = advice(stage, exit_code)
     assert told.startswith(RESUME)
@@ -76,7 +76,7 @@ def test_an_error_of_the_script_is_mended_in_the_script(stage: Stage) -> None:
             "Change what the error names, and deploy the script again",
             "resume",
         ),
-        (  # credentials that have run out, input that is lost: the same script goes on
+        (  # credentials that have run out, input that is lost: the same script continues
             {"error": "the credentials have expired. bucket=b. Renew them."},
             f"Fix what the error names, then {RESUME}",
             "deploy the script again",
@@ -177,7 +177,7 @@ ONE_TIME = {"counts": {"socket h:1": "a socket sends each row once"}}
     [("degraded", "Fix what the error names, then `streamstate upgrade"), ("failed", "`streamstate deploy")],
 )
 def test_what_no_resume_can_start_again_is_deployed_by_name(stage: Stage, state: State, begins: str) -> None:
-    """A resume, a stop with a resume, and a rollback would be refused; the sentence says what is lost."""
+    """A resume, a stop with a resume, and a rollback would be refused; the sentence reports what is lost."""
     running(stage)
     told = next_step_of(stage.seen(), state, one_time=ONE_TIME)
     assert told.startswith(begins)

@@ -40,7 +40,7 @@ def handover(stage: Stage) -> SnapshotManifest:
 
 
 def seen(stage: Stage, batch_id: int | None = None, names: tuple[str, ...] = ("counts",), **beat: Any) -> Observation:
-    """The second version, which has said this."""
+    """The second version, which has reported this."""
     stage.come_to_life("d-0002", queries=names)
     beats = {name: QueryBeat(batch_id, stage.clock.now(), is_active=True, **beat) for name in names}
     stage.beat("d-0002", **beats)
@@ -48,7 +48,7 @@ def seen(stage: Stage, batch_id: int | None = None, names: tuple[str, ...] = ("c
 
 
 def test_before_its_first_event_it_has_not_proven_itself(stage: Stage, handover: SnapshotManifest) -> None:
-    """It is not given up before its time either."""
+    """It is not abandoned before its time either."""
     none = "no query of it has run yet"
     assert decide_health(stage.seen("d-0002"), handover, WANTED, None, 99.9) == NotYet(none)
     late = Unhealthy(f"{none}, 100 s after its launch")
@@ -65,7 +65,7 @@ def test_before_its_first_event_it_has_not_proven_itself(stage: Stage, handover:
         (5, {}, True, Healthy),
         (3, {"idle_triggers": 1}, True, Healthy),  # no input
         (3, {"idle_triggers": 1, "lags": (SourceLag("file /in", 7, "files"),)}, False, NotYet),  # there is some
-        (9, {"is_idle": True, "lags": (SourceLag("file /in", 7, "files"),)}, True, Healthy),  # the newest trigger says
+        (9, {"is_idle": True, "lags": (SourceLag("file /in", 7, "files"),)}, True, Healthy),  # by the newest trigger
         (2, {}, False, NotYet),  # before the handover
     ],
 )
@@ -128,7 +128,7 @@ def test_what_has_ended_is_unhealthy_at_once(
 def once_seen(
     stage: Stage, batch_id: int | None, *, trigger: str = "available_now", name: str = "counts", **beat: Any
 ) -> Observation:
-    """The second version, whose query has a trigger that ends its run by itself; it has said this."""
+    """The second version, whose query has a trigger that ends its run by itself; it has reported this."""
     stage.come_to_life("d-0002")
     stage.start_query(name, "d-0002", batch_id=3, trigger=trigger)
     stage.beat("d-0002", **{name: QueryBeat(batch_id, stage.clock.now(), **{"is_active": True, **beat})})
@@ -175,7 +175,7 @@ def test_a_version_whose_script_ends_before_its_input_is_unhealthy(
 
 
 def test_a_script_that_ends_before_a_batch_is_kept_with_a_warning(stage: Stage, handover: SnapshotManifest) -> None:
-    """Where its trigger does not say that there was no input."""
+    """Where its trigger does not report that there was no input."""
     seen(stage, 3)
     warning = "query counts had committed no batch when its script ended"
     assert decide_health(finish(stage, 3), handover, WANTED, None, 0.0) == Healthy((warning,))
@@ -230,7 +230,7 @@ def test_a_run_that_stands_still_or_is_to_catch_up_is_not_kept(stage: Stage, han
 
 
 def test_a_script_whose_runs_have_ended_has_its_time_to_end_too(stage: Stage, handover: SnapshotManifest) -> None:
-    """It may fail, or start its next query; after that it runs on for a reason of its own."""
+    """It may fail, or start its next query; after that it runs on for its own reason."""
     ended = once_seen(stage, 3, is_active=False, run_has_ended=True)
     text = "its queries have ended by themselves, and its script has not ended yet"
     assert has_begun(ended, handover)
@@ -243,7 +243,7 @@ def test_a_script_whose_runs_have_ended_has_its_time_to_end_too(stage: Stage, ha
 
 
 def test_a_script_that_starts_its_run_again_and_again_is_healthy(stage: Stage, handover: SnapshotManifest) -> None:
-    """The second start says that the first run has ended, unless that had failed."""
+    """The second start reports that the first run has ended, unless that had failed."""
     once_seen(stage, 3)
     stage.query_failed(deployment_id="d-0002")
     stage.start_query("counts", "d-0002", trigger="available_now")
@@ -395,7 +395,7 @@ def words(found: Any) -> str:
         (1, 50.0, {}, OLD, False),  # whether input waits is unknown; it has never found none
         (1, 90.0, {"lags": [lag(0)]}, OLD, True),  # there was none to commit
         (1, 90.0, {"is_idle": True}, OLD, True),
-        (1, 90.0, {"lags": [lag(30)], "batch_seconds": 31.0}, OLD, True),  # a batch of it takes so long
+        (1, 90.0, {"lags": [lag(30)], "batch_seconds": 31.0}, OLD, True),  # a batch of it takes as long
         (1, 90.0, {"lags": [lag(30)]}, {"counts": beat(lag(30), batch_seconds=31.0)}, True),  # one of the old one did
         (1, 90.0, {"lags": [lag(30)]}, {"counts": beat(lag(30), batch_seconds=29.0)}, False),
         (5, 50.0, {"lags": [SLOW]}, OLD, False),  # slower, and by now it does nothing
@@ -422,7 +422,7 @@ def test_a_version_that_stands_still_is_given_up_and_a_slow_one_is_not(
 def test_a_query_whose_last_commit_has_no_time_is_not_said_to_stand_still(
     stage: Stage, handover: SnapshotManifest
 ) -> None:
-    """Nothing tells for how long it has committed nothing."""
+    """Nothing shows for how long it has committed nothing."""
     stage.come_to_life("d-0002", queries=("counts",))
     stage.beat("d-0002", counts=QueryBeat(4, None, is_active=True))
     found = decide_health(stage.seen("d-0002"), handover, WANTED, None, 100.0)
@@ -434,7 +434,7 @@ def test_few_batches_are_told_with_the_time_that_each_takes(stage: Stage, handov
     old = {"counts": beat(batch_seconds=10.0)}
     found = judged(stage, handover, lag(0), old=old, is_late=True, batch_id=4, batch_seconds=40.0)
     says = "query counts has committed 1 of 2 batches: one in 40 s, and the version before one in 10 s"
-    assert found == Healthy((says,))  # nothing is left: a trigger that is set to so long, perhaps
+    assert found == Healthy((says,))  # nothing is left: a trigger with that interval, perhaps
     for factor, kept in ((4.1, True), (4.0, False)):
         stage.beat("d-0002", counts=QueryBeat(
             4, stage.clock.now(), is_active=True, lags=(SourceLag("file /in", 40, "files"),), batch_seconds=40.0,
@@ -520,7 +520,7 @@ def test_a_version_that_is_lost_is_neither_healthy_nor_given_up_before_its_time(
 
 
 def test_a_version_that_has_committed_nothing_is_told_as_that_alone(stage: Stage, handover: SnapshotManifest) -> None:
-    """Without the clause that it stands still."""
+    """Without the clause about a standstill."""
     found = judged(stage, handover, lag(30), old=OLD, is_late=True, batch_id=3, still_seconds=90.0)
     assert found == Unhealthy("query counts has committed 0 of 2 batches, 100 s after its launch")
 
@@ -532,7 +532,7 @@ def test_a_version_that_has_committed_nothing_is_told_as_that_alone(stage: Stage
         (5.0, 40.0, 1.0, 2.0, Unhealthy),  # the second one hangs
         (5.0, 40.0, 21.0, 2.0, Healthy),  # and the old one's took as long
         (60.0, 30.0, 1.0, None, Healthy),  # no factor was asked for
-        (20.0, 1.0, 1.0, 2.0, Healthy),  # a first batch opens the state, and has all that came meanwhile
+        (20.0, 1.0, 1.0, 2.0, Healthy),  # a first batch opens the state, and has all that came in the meantime
     ],
 )
 def test_one_batch_tells_how_long_a_batch_takes_at_the_least(

@@ -8,7 +8,7 @@ from airflow_streamstate.controller.observe.logs import FileLog, LogReader, Tail
 
 
 def test_a_log_is_read_in_whole_lines_as_it_grows(tmp_path: Path) -> None:
-    """Each line is given once, when it is whole; at the end the rest."""
+    """Each line is given once, when it is complete; at the end the rest."""
     path, ended = tmp_path / "driver.log", []
     path.write_text("one\ntwo\nthr")
     reader = LogReader(FileLog(path, 100), tuple, lambda: bool(ended))
@@ -33,7 +33,7 @@ def test_a_secret_is_hidden_also_where_it_comes_in_two_parts(tmp_path: Path) -> 
 
 
 def test_a_secret_that_the_beginning_cuts_in_two_is_not_shown_by_halves(tmp_path: Path) -> None:
-    """Reading begins with a whole line, however the bytes fall."""
+    """Reading starts with a whole line, however the bytes fall."""
     path = tmp_path / "driver.log"
     path.write_text("key hunter2 is wrong\nlast\n")
     for tail_bytes in range(1, 40):
@@ -49,7 +49,7 @@ def test_no_log_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_log_elsewhere_is_followed_by_its_end() -> None:
-    """A launcher tells the last bytes only: what was read before is recognised in them."""
+    """A launcher reports the last bytes only: what was read before is recognised in them."""
     whole = ["one\ntw"]
 
     def tail(count: int) -> str:
@@ -65,13 +65,13 @@ def test_a_log_elsewhere_is_followed_by_its_end() -> None:
 
 
 def test_a_log_elsewhere_begins_with_a_whole_line() -> None:
-    """Half a line may begin with half a secret."""
+    """Half a line may start with half a secret."""
     reader = LogReader(TailedLog(lambda count: "hunter2\nlast\n"[-count:], 8), tuple, lambda: True)
     assert reader.read_all() == "last\n"
 
 
 def test_a_log_elsewhere_that_was_rotated_goes_on() -> None:
-    """The end of before is not in it: all that is told is new."""
+    """The end of before is not in it: all that is reported is new."""
     told = iter(["old\n", "new\n"])
     log = TailedLog(lambda _count: next(told), 100)
     assert (log.read(), log.read()) == (b"old\n", b"new\n")

@@ -7,7 +7,7 @@ from support.sim_stage import STREAM, Stage
 
 
 def test_the_words_of_an_attempt_are_its_own(stage: Stage) -> None:
-    """What an earlier attempt said does not end the current one. (Law 4)"""
+    """What an earlier attempt reported does not end the current one. (Law 4)"""
     stage.deploy()
     stage.stopped()
     stage.controller.resume(STREAM)

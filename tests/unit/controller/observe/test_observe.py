@@ -1,4 +1,4 @@
-"""Looking at a deployment: with few reads, and in an order that misses no last word."""
+"""Looking at a deployment: with few reads, and in an order that misses no last event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.sim_stage import STREAM, Stage
 
 
 def test_looking_again_reads_only_what_can_change(stage: Stage) -> None:
-    """A second look reads no event twice: one look of one stream stays within a handful of requests."""
+    """A second poll reads no event twice: one poll of one stream stays within a handful of requests."""
     stage.deploy()
     stage.stopped()
     plan = FaultPlan()
@@ -33,7 +33,7 @@ def test_looking_again_reads_only_what_can_change(stage: Stage) -> None:
     observer.observe(STREAM)
     first = len(plan.calls)
     observer.observe(STREAM)
-    assert len(plan.calls) - first == 4  # register, sign of life (there is none: is the home there?), list of events
+    assert len(plan.calls) - first == 4  # register, sign of life (it is missing: is the home there?), list of events
     assert not plan.writes
 
 
@@ -72,7 +72,7 @@ def test_another_launchers_driver_is_unknown(stage: Stage) -> None:
 
 
 def test_what_is_not_there_is_named(stage: Stage) -> None:
-    """Unknown streams and deployments are told apart."""
+    """Unknown streams and deployments are distinguished."""
     stage.home.begin("tests")
     with pytest.raises(StreamNotFoundError):
         stage.seen()
@@ -121,7 +121,7 @@ def test_a_driver_that_lost_its_claim_elsewhere_says_nothing_of_the_one_that_has
 
 
 def test_a_reported_end_counts_by_the_clock_of_the_process_that_asks(stage: Stage) -> None:
-    """A driver whose clock is behind writes old times, and lives: only what this process sees stand still is silent."""
+    """A driver whose clock is late writes old times, and lives: silent is only one that this process sees unchanged."""
     stage.deploy()
     stage.come_to_life()
     stage.end(state="unknown")
@@ -141,7 +141,7 @@ def test_a_reported_end_counts_by_the_clock_of_the_process_that_asks(stage: Stag
 
 def test_a_launch_that_cannot_be_found_now_is_shown_as_unknown(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the register and the record of a launch a cluster may be silent, or just be given the driver: ``status``
-    and ``list`` say so, and what acts still gets the error (1a.8)."""
+    and ``list`` report it, and what acts still gets the error (1a.8)."""
     stage.deploy()
     stage.store.delete(layout.launch_record_key(STREAM, "d-0001", "d-0001-a0001"))
 

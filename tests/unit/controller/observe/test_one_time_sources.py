@@ -1,4 +1,4 @@
-"""Queries that cannot go on in their own checkpoints: by what their starts said, and by their logs."""
+"""Queries that cannot continue in their own checkpoints: by what their starts reported, and by their logs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_other_sources_are_none(reading: Callable[..., Stage], identity: SourceI
 
 
 def test_before_its_first_commit_it_is_none(reading: Callable[..., Stage]) -> None:
-    """No offset of it is kept: the next start begins as the first one did."""
+    """No offset of it is kept: the next run starts as the first one did."""
     stage = reading(last=None)
     assert one_time_sources(stage.home, stage.seen()) == {}
     plan_stateful(stage.checkpoint(), 0)

@@ -49,7 +49,7 @@ def ended(outcome: OutcomeKind, *facts: Any, **more: Any) -> Outcome:
 
 @pytest.fixture
 def drain(stage: Stage) -> CommandView:
-    """A running deployment that is told to drain."""
+    """A running deployment that is ordered to drain."""
     stage.deploy()
     stage.come_to_life()
     return stage.controller.order("drain", STREAM)
@@ -66,7 +66,7 @@ def drain_outcome(stage: Stage) -> Outcome | None:
 
 
 def outcome_in(stage: Stage, condition: WaitCondition) -> Outcome | None:
-    """What a look finds; None while it is under way."""
+    """What a poll finds; None while it is under way."""
     look = stage.controller.look(condition)
     return None if look.outcome == "pending" else look.end
 
@@ -128,7 +128,7 @@ def test_each_kind_of_order_knows_what_fulfils_it() -> None:
 def test_a_drain_that_is_called_off_is_over_while_the_stream_runs_on(
     stage: Stage, drain: CommandView, cause: str, outcome: str, error: type[StreamStateError]
 ) -> None:
-    """It is over for every client, until another drain is ordered. (Law 6)"""
+    """It has ended for every client, until another drain is ordered. (Law 6)"""
     stage.accept(stage.drain_of())
     assert stage.controller.status(STREAM).state == "draining"
     answer(stage, drain, DrainFailed, query_name="", error="late", withdrawn=True, cause=cause, then="runs_on")

@@ -1,4 +1,4 @@
-"""How fast a query reads, beside how fast its input comes."""
+"""How fast a query reads, compared with how fast its input arrives."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_least_that_is_left_is_that_of_the_newest_batches(source: SourceLag,
 
 
 def test_level_is_no_more_than_two_batches_read() -> None:
-    """Of each source that tells; False where none does."""
+    """Of each source that reports it; False where none does."""
     assert keeps_level(beat(lag("rows", 1_000, least=(20, 200))))
     assert not keeps_level(beat(lag("rows", 1_000, least=(20, 201))))
     assert not keeps_level(beat(lag("rows", 1_000, least=(20, 200)), SourceLag("one", 7, "rows")))

@@ -56,7 +56,7 @@ def test_a_drain_that_is_taken_back_says_so(stage: Stage) -> None:
 
 
 def test_what_is_obeyed_says_so_also_where_its_object_is_gone(stage: Stage) -> None:
-    """Its event keeps it; after an end without a last word a drain holds, and a stop is over."""
+    """Its event keeps it; after an end without a last event a drain holds, and a stop has ended."""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(1)
@@ -85,7 +85,7 @@ def test_a_stop_that_was_begun_is_over_with_its_attempt(stage: Stage) -> None:
 
 
 def test_an_order_that_has_expired_is_not_begun_any_more(stage: Stage) -> None:
-    """Until the agent says that it has expired, which is its end. (1a.13)"""
+    """Until the agent reports that it has expired, which is its end. (1a.13)"""
     stage.deploy()
     stage.come_to_life(queries=("counts",))
     stage.run_batches(1)

@@ -1,4 +1,4 @@
-"""A driver that its launcher says to live, and that gives no sign of life: when it counts as silent, by which clock."""
+"""A driver that lives, by its launcher, and gives no sign of life: when it counts as silent, by which clock."""
 
 from __future__ import annotations
 
@@ -84,15 +84,15 @@ def test_who_looks_again_and_again_is_misled_by_no_clock(clocks: Clocks, store_a
         return found
 
     assert set(looks(10, beats=True)[1:]) == {"running"}
-    assert looks(8, beats=False).index("silent") in (5, 6)  # exact but for the pause between two looks
+    assert looks(8, beats=False).index("silent") in (5, 6)  # exact but for the pause between two polls
     assert looks(1, beats=True) == ["running"]
 
 
 def test_only_a_claimed_driver_with_a_sign_of_life_is_silent(clocks: Clocks) -> None:
-    """One that starts has terms of its own; one that cannot be asked is lost; one with a last word has ended."""
+    """One that starts has terms of its own; one that cannot be asked is lost; one with a last event has ended."""
     stage = clocks.stage
     stage.clock.advance(3_600)
-    assert stage.seen().state == "running"  # it has never said that it lives
+    assert stage.seen().state == "running"  # it has never reported that it lives
     clocks.beat(attempt=7)
     stage.clock.advance(3_600)
     assert stage.seen().state == "running"  # nor has this attempt
@@ -132,7 +132,7 @@ def test_how_old_a_lag_is_does_not_hang_on_the_drivers_clock(clocks: Clocks) -> 
 
 @pytest.mark.parametrize("wanted", ["healthy", "caught_up"])
 def test_a_wait_for_health_goes_on_and_is_not_fulfilled_by_an_old_sign(silent: Stage, wanted: Any) -> None:
-    """Within its timeout the driver may wake; the last error says what was seen. (Law 6)"""
+    """Within its timeout the driver may wake; the last error reports what was seen. (Law 6)"""
     condition = WaitCondition(wanted, STREAM, "d-0001")
     with pytest.raises(DeadlineExceededError) as late:
         silent.controller.wait(condition, 30.0)
@@ -171,7 +171,7 @@ def test_what_a_silent_driver_would_not_obey_is_refused_at_once(
 
 @pytest.mark.parametrize("verb", ["resume", "deploy", "drain"])
 def test_after_a_kill_each_of_them_works(silent: Stage, verb: str) -> None:
-    """As the refusals say."""
+    """As the refusals report."""
     silent.run_batches(3)
     silent.controller.kill(STREAM, grace_seconds=1.0)
     assert silent.seen().state == "failed"
@@ -192,7 +192,7 @@ def test_a_stop_that_may_kill_is_ordered_and_keeps_the_end(silent: Stage) -> Non
 
 
 def test_an_order_that_was_given_before_waits_for_the_driver_to_wake(clocks: Clocks) -> None:
-    """It is not said that nobody will obey it."""
+    """It is not reported that nobody will obey it."""
     clocks.beat()
     clocks.stage.controller.order("stop", STREAM)
     clocks.clock.advance(90)

@@ -54,7 +54,7 @@ def test_what_a_controller_kept_is_as_old_as_the_last_sign_of_life(stage: Stage)
 
 
 def test_a_fresh_start_starts_from_nothing_that_could_be_old(stage: Stage) -> None:
-    """The bound says nothing there."""
+    """The bound proves nothing there."""
     stopped_cleanly(stage)
     stage.clock.sleep(3_600)
     assert stage.deploy("print('v2')\n", start="fresh", max_snapshot_age_seconds=1.0).start.mode == "fresh"

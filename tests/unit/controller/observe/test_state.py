@@ -29,7 +29,7 @@ def state_of(stage: Stage, deployment_id: str | None = None) -> str:
 
 
 def test_launching_until_the_session_is_there_and_failed_after_an_exit_without_a_word(stage: Stage) -> None:
-    """Claimed or not; the launcher's reason says why it failed. (1a.13)"""
+    """Claimed or not; the launcher's reason reports why it failed. (1a.13)"""
     stage.deploy()
     assert state_of(stage) == "launching"
     stage.come_to_life()
@@ -79,7 +79,7 @@ def test_each_terminal_event_is_a_state(stage: Stage, kind: type, fields: dict, 
     ],
 )
 def test_a_stream_has_come_to_its_end_only_by_itself(stage: Stage, kind: type, fields: dict, is_end: bool) -> None:
-    """By its triggers, or since its sources say that nothing follows; by no script that merely ends."""
+    """By its triggers, or since its sources report that nothing follows; by no script that merely ends."""
     running(stage)
     stage.say(kind, **fields)
     stage.end()
@@ -156,7 +156,7 @@ def test_a_query_that_failed_makes_it_degraded_until_it_is_started_again(stage: 
 
 
 def test_a_failure_of_an_earlier_attempt_is_over(stage: Stage) -> None:
-    """Each attempt starts its queries anew. (1a.13)"""
+    """Each attempt starts its queries again. (1a.13)"""
     running(stage, "counts")
     stage.query_failed("counts")
     stage.end(state="gone")
@@ -166,7 +166,7 @@ def test_a_failure_of_an_earlier_attempt_is_over(stage: Stage) -> None:
 
 
 def test_the_table_has_every_state_and_ends_with_otherwise() -> None:
-    """The table is whole: some row always holds, and each state has one. (1a.13)"""
+    """The table is complete: some row always holds, and each state has one. (1a.13)"""
     assert {row.state for row in STATE_TABLE} == set(get_args(State))
     assert STATE_TABLE[-1].when == "otherwise"
 

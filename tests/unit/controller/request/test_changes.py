@@ -60,7 +60,7 @@ def test_what_is_named_is_new_and_pinned(stage: Stage) -> None:
 
 
 def test_a_connection_takes_the_place_of_a_master_and_back(stage: Stage) -> None:
-    """One of the two says where it runs."""
+    """One of the two decides where it runs."""
     deployed(stage)
     by_connection = change_request(STREAM, spark_conn_id="spark_default").applied_to(stage.spec().version, stage.store)
     assert (by_connection.master, by_connection.spark_conn_id) == ("", "spark_default")
@@ -88,7 +88,7 @@ def test_a_change_is_told_from_another_by_its_digest(stage: Stage) -> None:
     ],
 )
 def test_what_a_deploy_would_refuse_is_refused(bad: dict[str, object]) -> None:
-    """By the same rules, before anything is begun."""
+    """By the same rules, before anything is started."""
     with pytest.raises(InvalidRequestError):
         change_request(STREAM, **bad)  # type: ignore[arg-type]
 

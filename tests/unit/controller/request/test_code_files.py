@@ -28,7 +28,7 @@ def zipped(path: Path, *names: str) -> Path:
 
 
 def test_a_folder_becomes_a_zip_of_what_is_importable(tmp_path: Path) -> None:
-    """Equal content makes equal bytes, wherever it lies; hidden files and caches are left out. (Law 15)"""
+    """Equal content makes equal bytes, wherever it is; hidden files and caches are left out. (Law 15)"""
     for place in ("a", "b"):
         folder = tmp_path / place / "shared"
         (folder / "pack" / "__pycache__").mkdir(parents=True)
@@ -148,7 +148,7 @@ def test_a_script_that_some_python_may_run_is_left_to_it(tmp_path: Path, body: b
 def test_a_folder_that_is_too_large_for_py_files_is_refused_by_what_it_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``--modules`` takes what lies beside the script only, so the refusal does not name it."""
+    """``--modules`` takes only what is next to the script, so the refusal does not name it."""
     (tmp_path / "deep").mkdir()
     for name in ("a.py", "deep/b.py", "deep/c.py"):
         (tmp_path / name).write_text("x = 1\n")

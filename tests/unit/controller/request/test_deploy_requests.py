@@ -61,13 +61,13 @@ def test_another_start_is_another_request_for_the_same_code(stage: Stage) -> Non
 
 
 def test_the_master_of_a_connection_is_left_to_it(stage: Stage) -> None:
-    """Without a master it is local, or what the connection says."""
+    """Without a master it is local, or what the connection sets."""
     assert stage.request().version.master == "local[*]"
     assert stage.request(spark_conn_id="c").version.master == ""
 
 
 def test_a_file_that_changes_while_it_is_deployed_is_noticed(stage: Stage) -> None:
-    """What is pinned is what the digest says. (Law 15)"""
+    """What is pinned is what the digest covers. (Law 15)"""
     resolved = stage.request("print(1)\n")
     stage.script("print(2)\n")
     with pytest.raises(InvalidRequestError, match="was changed"):
@@ -75,7 +75,7 @@ def test_a_file_that_changes_while_it_is_deployed_is_noticed(stage: Stage) -> No
 
 
 def test_every_field_of_a_request_is_in_its_digest(stage: Stage) -> None:
-    """Another value is another request; what runs has a digest of its own. (Law 2)"""
+    """Another value is another request; what runs has its own digest. (Law 2)"""
     asked = [
         stage.request("print(1)\n", **changes)
         for changes in (
@@ -119,7 +119,7 @@ def test_a_script_that_attaches_says_so_and_has_a_name_that_spark_submit_takes(s
 
 
 def test_jars_and_a_python_environment_are_pinned_by_their_bytes(stage: Stage, tmp_path: Path) -> None:
-    """The same bytes are the same code, wherever they lie; other bytes under the same path are another. (Law 15)"""
+    """The same bytes are the same code, wherever they are; other bytes under the same path are another. (Law 15)"""
     jar, archive = stage.script("classes", "x.jar"), stage.script("python", "env.zip")
     (tmp_path / "elsewhere").mkdir()
     copy = tmp_path / "elsewhere" / "x.jar"

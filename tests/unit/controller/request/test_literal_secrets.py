@@ -112,7 +112,7 @@ def test_what_java_is_told_on_its_command_line_holds_no_secret(
 
 
 def test_references_that_executors_are_handed_otherwise_pass() -> None:
-    """Their variables, Spark's own secret, passwords of key stores; and what is no reference may stand anywhere."""
+    """Their variables, Spark's own secret, passwords of key stores; and what is no reference may be anywhere."""
     conf = {
         "spark.executorEnv.CUSTOMER_KEY": "env://KEY", "spark.authenticate.secret": "env://SECRET",
         "spark.ssl.rpc.keyPassword": "env://PASSWORD", "spark.ssl.rpc.privateKeyPassword": "env://PASSWORD",

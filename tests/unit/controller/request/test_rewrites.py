@@ -1,4 +1,4 @@
-"""Requests to write state anew."""
+"""Requests to rewrite state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_no_state_can_be_written_in_is_refused(change: dict[str, Any]) -> N
 
 
 def test_a_change_names_its_rewrite_and_keeps_to_its_settings(tmp_path: Path) -> None:
-    """So that a later seed has them, too; a change without one asks for none."""
+    """So that a later seed has them, too; a change without a rewrite asks for none."""
     path = tmp_path / "m.py"
     path.write_text(MIGRATION)
     change = change_request("orders", partitions=5, state_store="rocksdb", checkpoint_format=2, migration=path)

@@ -13,7 +13,7 @@ from support.sim_stage import STREAM, Stage
 
 
 def refuse(folder: Path, text: str, **modules: str) -> None:
-    """Look at a script of this text and these modules beside it."""
+    """The triggers of a script of this text and these modules next to it."""
     for name, of_module in modules.items():
         (folder / f"{name}.py").write_text(of_module)
     script = folder / "job.py"
@@ -31,7 +31,7 @@ def refuse(folder: Path, text: str, **modules: str) -> None:
     ],
 )
 def test_a_call_that_can_mean_nothing_else_is_refused(tmp_path: Path, call: str, trigger: str) -> None:
-    """Whatever its variables hold; the place is said, and how to go on."""
+    """Whatever its variables hold; the place is reported, and the next step."""
     with pytest.raises(UnsupportedCheckpointError, match=f"^the trigger {trigger} knows no barrier") as raised:
         refuse(tmp_path, f"writer = (\n    rows.writeStream\n    .{call}\n)\n")
     assert raised.value.context["place"] == "job.py, line 2"
@@ -69,7 +69,7 @@ def test_the_scripts_own_modules_are_read_too(tmp_path: Path) -> None:
 
 
 def test_code_that_python_refuses_is_let_pass(tmp_path: Path) -> None:
-    """Its driver says what is wrong with it."""
+    """Its driver reports what is wrong with it."""
     script = tmp_path / "job.py"
     script.write_text("writer.trigger(continuous='1 second'\n")
     refuse_triggers(script, [CodeFile("other.py", script)])

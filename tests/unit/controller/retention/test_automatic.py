@@ -96,7 +96,7 @@ def test_a_stream_without_a_recorded_retention_is_never_pruned(stage: Stage) -> 
 
 
 def test_a_recorded_retention_is_kept(pruned: Pruned) -> None:
-    """And what went is told in one line."""
+    """And what went is reported in one line."""
     pruned.look()
     assert pruned.snapshots == [f"d-0001-live-{number:06d}" for number in (4, 5)]
     ((stream_id, sight, text),) = pruned.told
@@ -105,7 +105,7 @@ def test_a_recorded_retention_is_kept(pruned: Pruned) -> None:
 
 
 def test_a_new_snapshot_is_followed_by_a_prune_once_an_hour(pruned: Pruned) -> None:
-    """Between two looks nothing is read, and a look that finds nothing new is one read."""
+    """Between two polls nothing is read, and a poll that finds nothing new is one read."""
     pruned.look()
     pruned.take(2)
     pruned.stage.clock.advance(LOOK_SECONDS - 1)
@@ -187,7 +187,7 @@ def test_a_prune_that_fails_is_told_once_and_tried_again(pruned: Pruned) -> None
 
 
 def test_an_unexpected_error_ends_no_pruning(pruned: Pruned, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told as one."""
+    """It is reported as one."""
 
     def fail(_register: RetentionRegister, _policy: RetentionPolicy, _now: float) -> bool:
         raise ZeroDivisionError("in the\nclient")
@@ -204,7 +204,7 @@ def test_an_unexpected_error_ends_no_pruning(pruned: Pruned, monkeypatch: pytest
 
 
 def test_a_home_that_is_away_is_not_told_of_for_each_stream(pruned: Pruned) -> None:
-    """The watcher says it; a minute later the stream is looked at again. (Law 6)"""
+    """The watcher reports it; a minute later the stream is looked at again. (Law 6)"""
 
     def fail() -> None:
         raise UnavailableError("no answer")
@@ -310,7 +310,7 @@ def test_when_a_prune_is_due(stage: Stage, last: object, newest: str, is_expecte
 
 
 def test_a_prune_beside_a_deploy_is_not_the_last_one(pruned: Pruned) -> None:
-    """What deployments left stays then, so the next look prunes again."""
+    """What deployments left stays then, so the next poll prunes again."""
     control, clock = pruned.stage.control, pruned.stage.clock
     intent = Intent("r", "d-0002", clock.now(), "ada")
     control.update_register(lambda now: replace(now, intent=intent), by="test")

@@ -1,4 +1,4 @@
-"""Whole copies at mirrors that the home has let go of."""
+"""Complete copies at mirrors that the home has let go of."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def files_at(mirror: LocalStore) -> set[str]:
 
 
 def needed_at(mirror: LocalStore, stage: Stage) -> set[str]:
-    """The files to which the whole copies refer."""
+    """The files to which the complete copies refer."""
     control = StreamControl(mirror, STREAM, stage.clock)
     manifests = [manifest for one in control.snapshot_ids() if (manifest := control.manifest(one)) is not None]
     return {
@@ -165,7 +165,7 @@ def test_pinned_ones_are_pinned_everywhere(stage: Stage, mirror: LocalStore) -> 
 
 @pytest.mark.parametrize("damage", ["gone", "unreadable", "another", "damaged copy", "no such folder"])
 def test_a_mirror_that_is_not_understood_loses_nothing(stage: Stage, mirror: LocalStore, damage: str) -> None:
-    """Its problem is said, and the home is pruned all the same (Law 7)."""
+    """Its problem is reported, and the home is pruned all the same (Law 7)."""
     spec = layout.spec_key(STREAM, "d-0001")
     if damage == "gone":
         mirror.delete(spec)
@@ -242,7 +242,7 @@ def test_a_pruned_mirror_is_one_to_go_on_from(stage: Stage, mirror: LocalStore, 
 def test_a_home_that_was_gone_on_from_elsewhere_removes_nothing(
     stage: Stage, mirror: LocalStore, tmp_path: Path
 ) -> None:
-    """Its stream goes on in a home that was restored from the mirror, and which copies that one needs it cannot know:
+    """Its stream continues in a home that was restored from the mirror, and which copies that one needs it cannot know:
     it was away, and is back. (Law 4)"""
     new = tmp_path / "new"
     new.mkdir()
@@ -264,7 +264,7 @@ def test_a_home_that_was_gone_on_from_elsewhere_removes_nothing(
 
 
 def test_a_recorded_retention_prunes_the_mirrors_where_it_says_so(stage: Stage, mirror: LocalStore) -> None:
-    """A caller may say otherwise."""
+    """A caller may decide otherwise."""
     retention, details = stage.controller.retention, stage.controller.details
     details.change_retention(STREAM, RetentionPolicy(2, at_mirrors=True))
     (would,) = retention.prune(STREAM, is_dry=True).mirrors

@@ -92,7 +92,7 @@ def test_each_fate_is_told_in_words_newest_first() -> None:
 
 
 def test_a_snapshot_is_as_young_as_its_last_use() -> None:
-    """Which is never before it was taken, whatever the clock of its reader said."""
+    """Which is never before it was taken, whatever the clock of its reader reported."""
     register = replace(REGISTER, used={"s-1": NOW, "s-2": AT})
     assert [last_use(FIVE[name], register) for name in ("s-1", "s-2", "s-3")] == [
         NOW, AT + timedelta(days=2), AT + timedelta(days=3),

@@ -46,7 +46,7 @@ NO_NEEDS = Needs({}, frozenset(), is_moving=False)
 
 @pytest.fixture
 def many(tmp_path: Path) -> Stage:
-    """Deployments whose drivers have ended, or are silent for years; their checkpoints lie apart from the home."""
+    """Deployments whose drivers have ended, or are silent for years; their checkpoints are outside the home."""
     return grown(Stage(tmp_path, store=MemoryStore("data"), home_store=MemoryStore("home")))
 
 
@@ -187,7 +187,7 @@ def test_a_driver_that_may_wake_up_keeps_its_fence(
 
 
 def test_a_driver_that_has_said_its_last_word_needs_no_fence(many: Stage) -> None:
-    """Though its launcher cannot say that it is gone."""
+    """Though its launcher cannot report that it is gone."""
     many.come_to_life("d-0001")
     many.say(Failed, "d-0001", error="no")
     many.end("d-0001", state="unknown")
@@ -266,7 +266,7 @@ def test_the_last_launches_of_a_deployment_stay(many: Stage) -> None:
 
 
 def upgrade(stage: Stage, number: int, *phases: Phase, runs: str = "", migrates_by: str = "") -> str:
-    """One that was begun before those of smaller numbers; the digests of its script and of its migration."""
+    """One that was started before those of smaller numbers; the digests of its script and of its migration."""
     asked = example(Upgrade)
     assert isinstance(asked, Upgrade)
     upgrade_id = f"u-{number:012x}"
@@ -281,7 +281,7 @@ def upgrade(stage: Stage, number: int, *phases: Phase, runs: str = "", migrates_
 
 
 def test_the_last_upgrades_stay_on_record(many: Stage) -> None:
-    """By when they were asked for; one that is not over, not begun, or cannot be read stays whatever its age."""
+    """By when they were asked for; one that has not ended or started, or cannot be read, stays whatever its age."""
     ids = [upgrade(many, number, "begun", "upgraded") for number in range(KEPT_UPGRADES + 2)]
     open_ones = [upgrade(many, 101, "begun", "started"), upgrade(many, 102)]
     damaged = upgrade(many, 100, "begun", "refused")

@@ -99,7 +99,7 @@ def test_the_current_deployment_and_the_one_before_need_their_starts_and_ends(co
 
 
 def test_a_first_deployment_needs_its_own_alone(control: StreamControl) -> None:
-    """It started from nothing, and there is none before it."""
+    """It started from nothing, and there is no deployment before it."""
     found = needs(control, manifest(1, "live"), current=1)
     assert found.snapshots == {"d-0001-live-000001": "the newest one of the current deployment, d-0001"}
     assert found.deployments == {"d-0001"}
@@ -170,7 +170,7 @@ def upgrade(
 
 
 def test_an_upgrade_that_is_not_over_can_go_back(control: StreamControl) -> None:
-    """To the handover, to what was asked for, and to each version that it is about; nothing else moves meanwhile."""
+    """To the handover, to what was asked for, and to each version that it is about; nothing else moves then."""
     upgrade(control, "rehearsing", "started", decision=NewDeployed("d-0002", "s-handover"))
     found = needs(control, manifest(1), manifest(2))
     assert found.is_moving
@@ -206,7 +206,7 @@ def test_an_upgrade_that_is_recorded_and_not_begun_is_under_way(control: StreamC
 
 
 def test_a_deploy_that_is_under_way_moves_the_stream(control: StreamControl) -> None:
-    """Its intent stands in the register."""
+    """Its intent is in the register."""
     assert needs(control, intent=Intent("r", "d-0005", AT, "ada")).is_moving
 
 
@@ -236,7 +236,7 @@ def test_what_a_rehearsal_starts_from_is_needed_until_it_is_over(
 
 
 def test_a_rehearsal_that_cannot_be_read_hides_no_other(control: StreamControl) -> None:
-    """Its driver has a lease of its own."""
+    """Its driver has its own lease."""
     run = example(ScratchRun)
     assert isinstance(run, ScratchRun)
     damaged, whole = "r-0b8e3c525f0e-0001", "r-0b8e3c525f0e-0002"

@@ -46,7 +46,7 @@ NOTHING = RetentionPolicy(keep=0)
 
 
 def grow(stage: Stage, count: int, rows_behind: int = 0, *, first: int = 1) -> list[str]:
-    """So many deployments one after the other, each stopped but the last, which runs; their snapshots."""
+    """The given number of deployments one after the other, each stopped but the last, which runs; their snapshots."""
     made = []
     for number in range(first, count + 1):
         deployment_id = deployment_id_for(number)
@@ -126,7 +126,7 @@ def test_a_foreign_folder_is_left_alone_and_stops_nothing(stage: Stage) -> None:
 
 
 def test_what_a_prune_before_was_removing_is_kept_by_no_number(stage: Stage) -> None:
-    """It goes on with that, and does not count it among the newest."""
+    """It continues with that, and does not count it among the newest."""
     one, *_ = grow(stage, 4)
     mark(stage, "d-0004")
     manifest = stage.control.need_manifest(one)
@@ -137,7 +137,7 @@ def test_what_a_prune_before_was_removing_is_kept_by_no_number(stage: Stage) -> 
 
 
 def test_what_killed_processes_left_goes(tmp_path: Path) -> None:
-    """Temporary files in both stores, and the fork that a reading of state made, once their time is over."""
+    """Temporary files in both stores, and the fork that a reading of state made, once their time has ended."""
     home, data = LocalStore(tmp_path / "home"), LocalStore(tmp_path / "data")
     stage = Stage(tmp_path, store=data, home_store=home)
     grow(stage, 1)
@@ -170,7 +170,8 @@ def test_an_incomplete_upload_goes_a_week_after_it_was_begun(tmp_path: Path) -> 
 @pytest.mark.full
 @pytest.mark.parametrize("asleep_seconds", [0.0, 86_400.0])
 def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: Path, asleep_seconds: float) -> None:
-    """Begun at any moment of the prune: it has the snapshot for good, or is told at once, before it stops anything.
+    """Started at any moment of the prune: it has the snapshot for good, or fails at once, before it stops
+    anything.
 
     Also where the prune then sleeps until the lease of the rollback has expired.
     """
@@ -206,7 +207,7 @@ def test_what_a_rollback_names_while_it_is_pruned_is_there_or_refused(tmp_path: 
 
 
 def test_what_is_needed_since_the_first_look_is_not_condemned(tmp_path: Path) -> None:
-    """A rollback was recorded between the two looks and its lease expired: the second look sees it. (Law 5)"""
+    """A rollback was recorded between the two polls and its lease expired: the second poll sees it. (Law 5)"""
     key = layout.retention_key(STREAM)
 
     def pruned(name: str, plan: FaultPlan) -> tuple[Stage, str, Pruned]:
@@ -246,7 +247,7 @@ def test_a_stream_that_is_retired_keeps_what_it_has(stage: Stage) -> None:
 
 
 def test_a_dry_run_ends_no_removal_that_was_begun(stage: Stage) -> None:
-    """What a killed prune left, and a half whose time is over, lie there as before."""
+    """What a killed prune left, and a half whose time has ended, are there as before."""
     one, *_ = grow(stage, 4)
     manifest = stage.control.need_manifest(one)
     Remover(stage.control, SnapshotPlaces(stage.store), "killed").condemn({one: manifest}, lambda _register: [one])
@@ -261,7 +262,7 @@ def test_a_dry_run_ends_no_removal_that_was_begun(stage: Stage) -> None:
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(stage: Stage) -> None:
-    """Word for word what the prune itself then says."""
+    """Word for word what the prune itself then reports."""
     grow(stage, 4)
     mark(stage, "d-0004")
     before = [(info.key, info.version) for info in stage.store.list_objects("")]
@@ -396,7 +397,7 @@ def test_a_pin_whose_snapshot_is_gone_can_be_taken_away(stage: Stage) -> None:
 
 
 def test_without_a_policy_the_recorded_one_decides_and_a_given_one_wins(stage: Stage) -> None:
-    """A stream without one is pruned by the default. The prune says which it was; a dry one records nothing."""
+    """A stream without one is pruned by the default. The prune reports which it was; a dry one records nothing."""
     retention, details = stage.controller.retention, stage.controller.details
     grow(stage, 5)
     mark(stage, "d-0005")
@@ -418,7 +419,7 @@ def test_without_a_policy_the_recorded_one_decides_and_a_given_one_wins(stage: S
 
 
 def test_a_deploy_records_the_retention_and_the_next_one_keeps_it(stage: Stage) -> None:
-    """Unless it says another one, or none."""
+    """Unless it names another one, or none."""
     for number, (asked, found) in enumerate(
         [
             ({"keep": 3}, RetentionPolicy(3)),
@@ -461,7 +462,7 @@ def test_a_prune_is_told_in_json() -> None:
 
 
 def test_what_a_prune_did_is_what_is_gone(stage: Stage) -> None:
-    """Files and bytes of snapshots, counted where they lay; a second one finds nothing more to do."""
+    """Files and bytes of snapshots, counted where they were; a second one finds nothing more to do."""
     one, two, three = grow(stage, 4)
     mark(stage, "d-0004")
     folder = f"{layout.snapshots_folder(STREAM)}/"
@@ -517,7 +518,7 @@ def test_the_prune_itself_finds_that_a_version_is_known_good(stage: Stage) -> No
 
 
 def test_a_version_that_has_not_proven_itself_lets_nothing_go(stage: Stage) -> None:
-    """Its predecessor's checkpoint stays whole, and the prune says why."""
+    """Its predecessor's checkpoint stays whole, and the prune reports why."""
     grow(stage, 3, rows_behind=7)
     pruned = prune(stage)
     assert pruned.leftovers == ()
@@ -570,7 +571,7 @@ def test_a_checkpoint_stays_whole_to_which_a_snapshot_refers_that_was_completed_
 
 
 def test_no_checkpoint_is_cut_down_to_which_a_damaged_manifest_may_refer(tmp_path: Path) -> None:
-    """Once that is put back, the snapshot is whole."""
+    """Once that is put back, the snapshot is complete."""
     stage = Stage(tmp_path, LocalStore(tmp_path / "home", fsync=False))
     stage.deploy(snapshots="none")
     end = str(stage.stopped().snapshot_id)

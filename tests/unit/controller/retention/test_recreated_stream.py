@@ -49,7 +49,7 @@ def prune(stage: Stage, plan: FaultPlan) -> None:
 
 
 def test_it_deletes_nothing_of_the_other_one(tmp_path: Path) -> None:
-    """Whatever it does next when it wakes up. (Law 4) What it cannot see is what comes behind its last look, in the
+    """Whatever it does next when it wakes up. (Law 4) What it cannot see is what comes behind its last poll, in the
     middle of the deletion itself."""
     counted, refused = FaultPlan(), 0
     prune(prunable(tmp_path / "counted"), counted)

@@ -89,7 +89,7 @@ def test_what_is_being_upgraded_is_not_retired(upgraded: UpgradeStage) -> None:
 
 
 def test_a_retired_stream_starts_only_revived(stage: Stage) -> None:
-    """Neither by a deploy nor by a resume; ``revive`` goes on from its end, and it is retired no more."""
+    """Neither by a deploy nor by a resume; ``revive`` continues from its end, and it is retired no more."""
     ended(stage)
     first = retire(stage, reason="the shop has closed")
     assert (first.retirement.reason, retire(stage, reason="other words").retirement) == (
@@ -150,7 +150,7 @@ def test_a_watcher_of_a_deleted_stream_sees_the_new_one_of_its_name(tmp_path: Pa
 
 
 def test_without_the_place_of_the_checkpoints_nothing_is_removed(tmp_path: Path) -> None:
-    """They would stay there, and the next stream of this name would go on from them (Law 5)."""
+    """They would stay there, and the next stream of this name would continue from them (Law 5)."""
     stage = ended(Stage(tmp_path, store=MemoryStore("data"), home_store=MemoryStore("home")))
     assert stage.home_store is not None
     home = Home.of(stage.home_store, stage.home_store, tmp_path, stage.clock)
@@ -168,7 +168,7 @@ def test_without_the_place_of_the_checkpoints_nothing_is_removed(tmp_path: Path)
 
 
 def test_a_home_without_a_place_for_checkpoints_retires_nothing(stage: Stage) -> None:
-    """Said before anything is written. (Law 10)"""
+    """Reported before anything is written. (Law 10)"""
     ended(stage)
     home = Home(HomeConfig("memory://without"), stage.clock)
     keys = [info.key for info in stage.store.list_objects(f"{STREAM}/")]
@@ -203,7 +203,7 @@ def test_a_stream_that_was_deployed_since_it_was_looked_at_is_not_retired(tmp_pa
 
 
 def test_no_deploy_goes_on_from_checkpoints_of_an_earlier_stream_of_its_name(stage: Stage) -> None:
-    """A home was lost, or removed by hand, and its checkpoints lie elsewhere: a first deployment that finds one in its
+    """A home was lost, or removed by hand, and its checkpoints are elsewhere: a first deployment that finds one in its
     place is refused before anything is recorded (Law 5)."""
     stage.run_batches(3)
     with pytest.raises(ConflictError, match="another stream of this name"):
@@ -213,7 +213,7 @@ def test_no_deploy_goes_on_from_checkpoints_of_an_earlier_stream_of_its_name(sta
 
 @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
 def test_cut_short_anywhere_it_is_finished_by_the_next(tmp_path: Path, fault: Fault) -> None:
-    """The register has the decision until the last object is gone; no deploy begins before (Law 1)."""
+    """The register has the decision until the last object is gone; no deploy starts before (Law 1)."""
     plan = FaultPlan()
     probe = ended(Stage(tmp_path))
     home = Home.of(FaultyStore(probe.store, plan), FaultyStore(probe.store, plan), tmp_path, probe.clock)
@@ -291,7 +291,7 @@ def test_each_object_that_went_is_counted_wherever_it_lay(tmp_path: Path) -> Non
 
 
 def test_what_is_being_deployed_is_not_retired(stage: Stage) -> None:
-    """Until that was given up: then nothing of it stands in the register any more. (Law 4)"""
+    """Until that was abandoned: then nothing of it is in the register any more. (Law 4)"""
     ended(stage)
     intent = Intent("r", "d-0002", stage.clock.now(), "ada")
     stage.control.update_register(lambda now: replace(now, intent=intent), by="test")
@@ -337,7 +337,7 @@ def test_a_rehearsal_of_a_deleted_stream_is_ended(stage: Stage) -> None:
 
 
 def test_what_was_never_deployed_is_deleted_as_any_other(stage: Stage) -> None:
-    """A first deployment that was given up before it came to be."""
+    """A first deployment that was abandoned before it came to be."""
     intent = Intent("r", "d-0001", stage.clock.now(), "ada")
     register = StreamRegister(STREAM, 0, None, 0, "run", intent, "w", stage.clock.now(), "tests")
     stage.deploy()
@@ -350,7 +350,7 @@ def test_what_was_never_deployed_is_deleted_as_any_other(stage: Stage) -> None:
 
 
 def test_a_place_that_is_another_home_s_by_now_is_left_alone(tmp_path: Path) -> None:
-    """What lies there is not this stream's. (Law 4)"""
+    """What is there is not this stream's. (Law 4)"""
     stage, disk = Stage(tmp_path), tmp_path / "disk"
     stage.deploy(snapshots=str(disk))
     stage.stopped()
@@ -364,7 +364,7 @@ def test_a_place_that_is_another_home_s_by_now_is_left_alone(tmp_path: Path) -> 
 
 
 def test_the_register_is_the_last_object_of_a_home_beside_the_launches(tmp_path: Path) -> None:
-    """Where files of launches lie in the same folder: what is cut short is found by the next call. (Law 1)"""
+    """Where files of launches are in the same folder: what is cut short is found by the next call. (Law 1)"""
     inner = LocalStore(tmp_path, fsync=False)
     stage = ended(Stage(tmp_path, store=inner))
     plan = FaultPlan()

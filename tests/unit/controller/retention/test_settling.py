@@ -17,8 +17,8 @@ from support.sim_stage import STREAM, Stage
 
 @pytest.fixture
 def two(stage: Stage) -> Stage:
-    """Two deployments, of which the beginning of the second cannot be audited: the snapshot that it began with is gone
-    without a word."""
+    """Two deployments, of which the beginning of the second cannot be audited: the snapshot that it started from is
+    gone without a word."""
     stage.deploy()
     stage.stopped()
     stage.deploy("print('v2')\n")

@@ -59,7 +59,7 @@ def test_the_entry_says_the_number_of_partitions() -> None:
 
 
 def test_the_feed_finds_the_commit_that_it_asks_for() -> None:
-    """Where the snapshot holds what every batch in between changed; where it does not, the place says why."""
+    """Where the snapshot holds what every batch in between changed; where it does not, the place reports why."""
     shelf = Shelf()
     run_stateful(shelf.checkpoint(), 1)
     first = shelf.capture()

@@ -50,7 +50,7 @@ def test_state_that_is_as_asked_is_not_written_anew() -> None:
 
 
 def test_what_cannot_be_written_anew_is_refused_at_once() -> None:
-    """Another store, no state at all, and the migration that the current deployment began with."""
+    """Another store, no state at all, and the migration that the current deployment started with."""
     hdfs = replace(PINNED, pinned={**PINNED.pinned, PROVIDER: HDFS_BACKED_PROVIDER})
     with pytest.raises(InvalidRequestError, match="RocksDB alone"):
         check_changes({"a": PINNED, "b": hdfs}, None, StateRewrite(partitions=3))
@@ -72,7 +72,7 @@ def test_what_cannot_be_written_anew_is_refused_at_once() -> None:
     ],
 )
 def test_the_size_of_the_state_decides(now: int, size: int | None, rows: int | None, expected: int, why: str) -> None:
-    """And the reason says which."""
+    """And the reason reports which."""
     beat = QueryBeat(7, None, True, state_rows=rows, batch_seconds=1.5)
     found = suggested("counts", now, 1, size, beat)
     assert (found.partitions, found.now, found.state_bytes, found.batch_seconds) == (expected, now, size, 1.5)

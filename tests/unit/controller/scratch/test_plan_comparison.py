@@ -100,7 +100,7 @@ def test_what_has_no_plan_cannot_be_compared_and_does_not_fit(stage: Stage) -> N
 
 
 def test_a_script_that_died_half_way_took_no_query_away(stage: Stage) -> None:
-    """Nothing is said of what was not reached."""
+    """Nothing is reported about what was not reached."""
     planned = Planned(stage)
     view = planned.begin()
     keep_plan(stage.control, view.rehearsal_id, "counts")
@@ -110,7 +110,7 @@ def test_a_script_that_died_half_way_took_no_query_away(stage: Stage) -> None:
 
 
 def test_a_wait_ends_with_a_report_in_any_case(stage: Stage) -> None:
-    """At the deadline at the latest (Law 6); meanwhile it says where the rehearsal stands."""
+    """At the deadline at the latest (Law 6); in the meantime it reports how far the rehearsal is."""
     planned = Planned(stage)
     view, said = planned.begin(deadline_seconds=20), list[str]()
     found = stage.controller.plans.wait(view, said.append)
@@ -126,7 +126,7 @@ def test_a_wait_ends_with_a_report_in_any_case(stage: Stage) -> None:
 
 
 def test_a_wait_outlives_a_store_that_is_away(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That says nothing about the rehearsal."""
+    """That proves nothing about the rehearsal."""
     planned = Planned(stage)
     view = planned.begin()
     looks: list[bool] = []

@@ -53,7 +53,7 @@ def test_the_newest_snapshot_with_state_is_read() -> None:
 
 
 def test_positions_alone_are_refused() -> None:
-    """By what they are, and where to look instead; a query that was flushed beside others is left out."""
+    """By what they are, and where to look instead; a query that was flushed alongside others is left out."""
     with pytest.raises(InvalidRequestError, match="positions only: its state was flushed") as refused:
         queries_with_state(manifest(1, counts=FLUSHED), None)
     assert "pre-drain" in refused.value.next_step
@@ -70,7 +70,7 @@ def test_a_query_without_state_has_nothing_to_read() -> None:
 
 
 def test_two_snapshots_are_compared_by_the_queries_that_both_have() -> None:
-    """The others are told; a snapshot and itself are no two."""
+    """The others are reported; a snapshot and itself are no two."""
     before, after = {"counts": COUNTS, "old": COUNTS, "raw": PASSED_ON}, {"counts": COUNTS, "new": COUNTS}
     assert shared_queries(before, after) == (["counts"], {"new": "after", "old": "before"})
     with pytest.raises(InvalidRequestError, match="share no query with state"):

@@ -112,7 +112,7 @@ def test_of_a_snapshot_with_positions_only_nothing_is_loaded(shop: Shop, monkeyp
 
 
 def test_two_snapshots_are_compared_and_changes_exported(shop: Shop) -> None:
-    """Each on a fork of its own."""
+    """Each on its own fork."""
     found = shop.controller.readings.diff(ReadingRequest(stream_id=STREAM, snapshot_id=LATER, changes_since=SNAPSHOT))
     assert (found["before"]["snapshot_id"], found["after"]["snapshot_id"]) == (SNAPSHOT, LATER)
     assert found["queries"][QUERY]["tables"][0]["gone"] == 2
@@ -174,7 +174,7 @@ def test_what_is_laid_over_the_configuration_is_not_recorded(shop: Shop) -> None
 
 
 def test_the_next_reading_removes_what_a_killed_shell_left(shop: Shop) -> None:
-    """Once its time is over; a reading that may still run is left alone, also where its clock is minutes behind."""
+    """Once its time has ended; a reading that may still run is left alone, also where its clock is minutes behind."""
     before = shop.files()
     shop.left_behind("r-000000000000-0001", -CLOCKS_DIFFER_SECONDS - LATE_SECONDS - 1)
     shop.left_behind("r-000000000000-0002", 600)
@@ -185,7 +185,7 @@ def test_the_next_reading_removes_what_a_killed_shell_left(shop: Shop) -> None:
 
 
 def test_what_is_asked_for_in_vain_starts_no_driver(shop: Shop) -> None:
-    """A snapshot that is not there or not whole; an export into the home, a mirror, or where snapshots were kept."""
+    """A snapshot that is not there or incomplete; an export into the home, a mirror, or where snapshots were kept."""
     spec, mirror, place = shop.shelf.control.spec("d-0001"), shop.base / "mirror", shop.base / "place"
     told = with_version(spec, mirrors=(f"file://{mirror}",), snapshots=f"file://{place}")
     shop.shelf.control.create_spec(replace(told, deployment_id="d-0002"))

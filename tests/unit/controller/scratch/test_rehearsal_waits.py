@@ -1,4 +1,4 @@
-"""A driver that waits is left alone until its time is over, and is then ended and removed like any rehearsal."""
+"""A driver that waits is left alone until its time ends, and is then ended and removed like any rehearsal."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_why_it_never_will_is_told(warm: WarmStage, spoil: Callable[[WarmStage],
 
 
 def test_a_script_that_never_ends_by_itself_is_named_as_the_reason(warm: WarmStage) -> None:
-    """No second pass can wait behind a loop of its own, so that the upgrade launches another driver (Law 6)."""
+    """No second pass can wait behind its own loop, so that the upgrade launches another driver (Law 6)."""
     warm.gives(notes=("the script ran on for 30 s after its last start; it was ended",))
     warm.stage.launcher.states[warm.launch_key] = "exited"
     assert end(warm).startswith("its driver has ended: the script ran on for 30 s after its last start; it was ended")

@@ -74,7 +74,7 @@ class Rehearsed:
         self.stage.launcher.states[launch_key_for(view.rehearsal_id, 1)] = "exited"
 
     def names(self, view: RehearsalView) -> set[str]:
-        """What lies right below the rehearsal."""
+        """What is right below the rehearsal."""
         folder = f"{layout.deployment_folder(STREAM, view.rehearsal_id)}/"
         keys = [info.key for info in self.stage.store.list_objects(folder)]
         return {key[len(folder) :].partition("/")[0] for key in keys}
@@ -94,7 +94,7 @@ def rehearsed(stage: Stage) -> Rehearsed:
 
 
 def test_a_rehearsal_of_a_running_stream_forks_its_position_and_touches_nothing(rehearsed: Rehearsed) -> None:
-    """A record first, the newest committed batch by links, a driver of its own; all else stays as it was."""
+    """A record first, the newest committed batch by links, its own driver; all else stays as it was."""
     rehearsed.runs(3)
     before = rehearsed.outside()
     view = rehearsed.begin(conf={"spark.b": "2"})
@@ -135,7 +135,7 @@ def test_the_batch_at_which_a_query_failed_is_forked_with_it(rehearsed: Rehearse
 
 
 def test_a_stream_that_failed_in_its_first_batch_is_forked_with_it(rehearsed: Rehearsed) -> None:
-    """Nothing is committed, and the new version would begin with that batch, too."""
+    """Nothing is committed, and the new version would start with that batch, too."""
     rehearsed.stage.come_to_life(queries=("counts",))
     checkpoint = rehearsed.stage.run_batches(0)
     delete_with_crc(checkpoint.store, checkpoint.commit_key(0))
@@ -146,7 +146,7 @@ def test_a_stream_that_failed_in_its_first_batch_is_forked_with_it(rehearsed: Re
 
 
 def test_what_it_made_is_removed_and_the_report_is_kept(rehearsed: Rehearsed) -> None:
-    """Once it is over; twice is once."""
+    """Once it has ended; twice is once."""
     view = rehearsed.runs().begin()
     assert {"data", "manifest.json", "spec.json", "launches"} <= rehearsed.names(view)
     rehearsed.gives(view)
@@ -194,7 +194,7 @@ def test_state_that_a_drain_left_refuses_the_change_as_a_deploy_would(rehearsed:
 
 
 def test_the_position_is_forked_once(rehearsed: Rehearsed) -> None:
-    """A begin that is gone on with rehearses what the first try found (Law 2)."""
+    """A start that is continued rehearses what the first try found (Law 2)."""
     rehearsed.runs(3)
     stage, change = rehearsed.stage, change_request(STREAM)
     for _ in range(2):
@@ -213,7 +213,7 @@ def test_nothing_committed_yet_is_rehearsed_with_nothing(rehearsed: Rehearsed) -
 
 
 def test_the_same_request_is_the_same_rehearsal_while_it_lasts(rehearsed: Rehearsed) -> None:
-    """A retry waits on; one that is over is begun anew; another request under the id is refused (Law 2)."""
+    """A retry waits on; one that has ended is started again; another request under the id is refused (Law 2)."""
     first = rehearsed.runs().begin()
     assert rehearsed.begin().rehearsal_id == first.rehearsal_id
     assert len([call for call in rehearsed.stage.launcher.requests if call.startswith("r-")]) == 1
@@ -249,7 +249,7 @@ def test_what_cannot_be_launched_leaves_nothing(rehearsed: Rehearsed) -> None:
 
 
 def test_a_driver_that_dies_without_a_verdict_has_failed(rehearsed: Rehearsed) -> None:
-    """The end of its log says more; its secrets do not show."""
+    """The end of its log reports more; its secrets do not show."""
     view = rehearsed.runs().begin()
     rehearsed.stage.launcher.log = "Exception in thread main\nno such package\n"
     rehearsed.stage.launcher.states[launch_key_for(view.rehearsal_id, 1)] = "exited"
@@ -275,7 +275,7 @@ def test_a_driver_that_hangs_is_killed_after_its_deadline(rehearsed: Rehearsed) 
 
 
 def test_the_next_controller_removes_what_a_dead_one_left(rehearsed: Rehearsed) -> None:
-    """By the record: what is over, and what is late; not what may still go on."""
+    """By the record: what has ended, and what is late; not what may still continue."""
     left = rehearsed.runs().begin("plan-1")
     rehearsed.stage.launcher.states[launch_key_for(left.rehearsal_id, 1)] = "gone"
     others = rehearsed.begin("plan-2")
@@ -329,7 +329,7 @@ def test_old_reports_are_not_kept_for_ever(rehearsed: Rehearsed) -> None:
 
 @pytest.mark.parametrize("fault", KILL_POINTS)
 def test_a_controller_that_dies_anywhere_leaves_a_stream_as_it_was(tmp_path: Path, fault: Fault) -> None:
-    """At each call of a begin, and at each of a conclusion: the next one removes all that is left, and no stream, no
+    """At each call of a start, and at each of a conclusion: the next one removes all that is left, and no stream, no
     checkpoint and no event has changed (Laws 1 and 4)."""
     number = 0
     while True:

@@ -93,7 +93,7 @@ def test_a_running_stream_is_replayed_beside_it(running: Stage, tmp_path: Path) 
 
 
 def test_a_stream_that_runs_elsewhere_is_replayed_on_this_machine(stage: Stage, tmp_path: Path) -> None:
-    """The rows are to lie in a folder of this machine."""
+    """The rows must be in a folder of this machine."""
     stage.deploy(launcher=LauncherChoice("kubernetes", {"image": "spark:1"}))
     stage.come_to_life(queries=("counts",))
     stage.run_batches(3)

@@ -24,7 +24,7 @@ def read(*tables: dict[str, Any], **problems: str) -> dict[str, Any]:
 
 
 def test_an_operator_is_told_with_rows_bytes_and_skew() -> None:
-    """Rows of all its tables but timers, which are told by themselves; bytes by the manifest."""
+    """Rows of all its tables but timers, which are reported separately; bytes by the manifest."""
     due = {"time": "processing_time", "count": 2, "next_at": "…", "last_at": "…"}
     variables = (table("0-tws/total", "value", 5, 1), table("0-tws/seen", "list", 5, 1))
     tables = (*variables, table("0-tws/~timers", "timers", 1, 1, timers=due))

@@ -42,7 +42,7 @@ def test_where_changes_of_a_batch_are_missing_there_is_no_feed(names: tuple[str,
 
 
 def test_the_feed_is_of_one_deployment_and_goes_forward() -> None:
-    """After a way back the older snapshot may be of batches that never happened to this state."""
+    """After a rollback the older snapshot may be of batches that never happened to this state."""
     whole = snapshot(3, "0/2.delta", "0/3.delta", "0/4.delta")
     assert "one deployment" in feed_gap(snapshot(1), whole, same_deployment=False)
     assert "older batch" in feed_gap(snapshot(3), whole, same_deployment=True)

@@ -1,4 +1,4 @@
-"""Whether a snapshot is whole; the shell's tests of ``verify`` go further."""
+"""Whether a snapshot is complete; the shell's tests of ``verify`` go further."""
 
 from __future__ import annotations
 

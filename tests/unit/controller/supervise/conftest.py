@@ -22,7 +22,7 @@ class Supervised:
         changes: of the request that deploys it.
 
     Attributes:
-        lines: what the watcher has said.
+        lines: what the watcher has reported.
     """
 
     def __init__(self, stage: Stage, changes: Mapping[str, Any] | None = None, **policy: Any) -> None:
@@ -53,7 +53,7 @@ class Supervised:
         return [line.sight for line in self.lines]
 
     def watch(self, seconds: float = 0.0, watcher: Watcher | None = None) -> None:
-        """Let the watcher tick for so long, at least once."""
+        """Let the watcher tick for the given time, at least once."""
         clock = self.stage.clock
         until = clock.monotonic_seconds() + seconds
         while True:

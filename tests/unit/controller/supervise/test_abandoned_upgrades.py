@@ -1,4 +1,4 @@
-"""Upgrades whose task or shell is gone: watchers bring them to their end, by what was recorded at their begin."""
+"""Upgrades whose task or shell is gone: watchers bring them to their end, by what was recorded at their start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Abandoned:
         return self.upgraded.upgrades.begin(request, "up-1", lease_seconds=lease_seconds, if_abandoned=if_abandoned)
 
     def started(self, if_abandoned: AfterStop = "finish", *, is_task: bool = True) -> UpgradeView:
-        """And its new version is launched, and has begun."""
+        """And its new version is launched, and has started."""
         view = self.begin(if_abandoned, is_task=is_task)
         self.upgraded.advance(view)
         self.upgraded.rehearsed(view)
@@ -51,7 +51,7 @@ class Abandoned:
         return view
 
     def watch(self, seconds: float, watcher: Watcher | None = None) -> None:
-        """Let a watcher tick for so long."""
+        """Let a watcher tick for the given time."""
         for _ in range(int(seconds)):
             (watcher or self.watcher).tick()
             self.stage.clock.advance(1.0)
@@ -94,7 +94,7 @@ def test_a_task_that_a_user_ended_is_rolled_back_within_a_minute_as_it_asked(aba
 
 
 def test_a_task_that_a_user_ended_is_finished_where_it_asked_for_that(abandoned: Abandoned) -> None:
-    """The new version goes on to prove itself."""
+    """The new version continues to prove itself."""
     view = abandoned.started()
     give_up_from_afar(abandoned.stage.controller, STREAM, view.upgrade_id, "finish")
     abandoned.upgraded.new_runs(6)
@@ -105,7 +105,7 @@ def test_a_task_that_a_user_ended_is_finished_where_it_asked_for_that(abandoned:
 
 @pytest.mark.parametrize("is_task", [True, False])
 def test_an_owner_that_vanished_is_waited_for_as_long_as_its_lease(tmp_path: Path, *, is_task: bool) -> None:
-    """A worker or a shell that was killed says nothing; until then its upgrade is its own."""
+    """A worker or a shell that was killed reports nothing; until then its upgrade is its own."""
     abandoned = Abandoned(tmp_path)
     view = abandoned.started(is_task=is_task)
     abandoned.upgraded.upgrades.hold(STREAM, view.upgrade_id, LEASE_SECONDS)
@@ -119,7 +119,7 @@ def test_an_owner_that_vanished_is_waited_for_as_long_as_its_lease(tmp_path: Pat
 
 
 def test_a_vanished_owner_that_asked_for_it_is_rolled_back_and_its_next_try_begins_anew(abandoned: Abandoned) -> None:
-    """Nobody has cancelled it: the reason says that its caller is gone."""
+    """Nobody has cancelled it: the reason reports that its caller is gone."""
     view = abandoned.started("rollback")
     abandoned.upgraded.upgrades.hold(STREAM, view.upgrade_id, LEASE_SECONDS)
     abandoned.watch(LEASE_SECONDS + A_MINUTE)

@@ -67,7 +67,7 @@ def test_a_driver_that_hangs_is_ended_and_restarted(stage: Stage) -> None:
 
 
 def test_a_driver_that_works_is_never_ended(stage: Stage) -> None:
-    """Neither one that pauses for some minutes, nor one that starts and has not said anything yet."""
+    """Neither one that pauses for some minutes, nor one that starts and has not reported anything yet."""
     supervised = hanging(stage)
     for _ in range(3):
         hang(supervised, 500.0)  # a JVM that collects garbage
@@ -93,7 +93,7 @@ def test_without_such_a_policy_it_is_only_shown(stage: Stage, policy: dict[str, 
 
 
 def test_nothing_starts_before_its_end_is_proven(stage: Stage) -> None:
-    """A driver that cannot be ended from here is tried again, and may have woken meanwhile. (1a.8)"""
+    """A driver that cannot be ended from here is tried again, and may have woken in the meantime. (1a.8)"""
     supervised = hanging(stage)
     stage.launcher.dies_when_killed = False
     hang(supervised, 700.0)
@@ -130,7 +130,7 @@ def test_an_end_that_is_only_reported_is_waited_for(stage: Stage) -> None:
 
 @pytest.mark.parametrize("order", ["stop", "drain"])
 def test_one_that_is_stopped_or_drained_is_left_to_its_owner(stage: Stage, order: str) -> None:
-    """Its end would not be theirs; a flush that takes long is not hung as long as the driver says that it lives."""
+    """Its end would not be theirs; a flush that takes long is not hung as long as the driver reports that it lives."""
     supervised = hanging(stage)
     stage.controller.order(order, STREAM)
     (slot,) = stage.control.journal("d-0001").commands()
@@ -142,7 +142,7 @@ def test_one_that_is_stopped_or_drained_is_left_to_its_owner(stage: Stage, order
 
 
 def test_a_home_that_was_away_for_all_ends_no_driver(tmp_path: Path) -> None:
-    """The drivers could not write either: after its return each has the time to say that it lives."""
+    """The drivers could not write either: after its return each has the time to report that it lives."""
     inner = VanishingStore(HookedStore())
     stage = Stage(tmp_path, home_store=inner)
     supervised = hanging(stage)
@@ -206,7 +206,7 @@ def test_a_single_pass_sees_the_silence_itself_before_it_ends_a_driver(stage: St
 
 
 def test_a_single_pass_that_sees_it_wake_ends_nothing(stage: Stage) -> None:
-    """For one after the suspend of a laptop, on which all looks old."""
+    """For one after the suspend of a laptop, where everything seems old."""
     supervised = Supervised(stage)
     beat(stage)
     stage.clock.advance(5_000)
@@ -223,7 +223,7 @@ def test_a_single_pass_that_sees_it_wake_ends_nothing(stage: Stage) -> None:
 
 
 def test_too_many_ends_like_that_give_it_up_and_leave_the_driver(stage: Stage) -> None:
-    """No attempt would follow, so nothing is won by ending it; the reason is told."""
+    """No attempt would follow, so nothing is won by ending it; the reason is reported."""
     supervised = hanging(stage, max_restarts=1)
     hang(supervised, 700.0)
     supervised.restarted(2)

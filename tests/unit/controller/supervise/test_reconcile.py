@@ -116,7 +116,7 @@ def test_what_one_watcher_launches_no_other_one_launches_at_once(tmp_path: Path)
 
 
 def after(seen: Observation, record: Restarts | None) -> Observation:
-    """The same end of the attempt that the record says was started."""
+    """The same end of the attempt that the record names as started."""
     if record is None:
         return seen
     register = replace(seen.register, attempt=record.attempt, restarts=record)
@@ -131,7 +131,7 @@ def test_attempts_that_die_at_once_keep_window_and_backoff(
     dead: Observation, policy: RestartPolicy, chances: list[float]
 ) -> None:
     """No more restarts in any window than the policy allows, each backoff within its bounds, and then the reason: by
-    what the record alone tells, whatever any wall clock says. (Laws 2 and 6)"""
+    the record alone, whatever any wall clock shows. (Laws 2 and 6)"""
     record: Restarts | None = None
     now_seconds, restarts = 0.0, list[float]()
     for number, chance in enumerate(chances):

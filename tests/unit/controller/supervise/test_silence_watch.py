@@ -19,7 +19,7 @@ Look = Callable[[Observation, float], float]
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Observation:
-    """A driver that lives, as its launcher says, and gives no sign of life."""
+    """A driver that lives, as its launcher reports, and gives no sign of life."""
     stage = Stage(tmp_path)
     stage.deploy()
     stage.come_to_life(queries=("counts",))
@@ -32,7 +32,7 @@ def silent(tmp_path: Path) -> Observation:
 
 @pytest.fixture
 def look() -> Look:
-    """Looks so many seconds after the look before."""
+    """Polls the given number of seconds after the poll before."""
     clock = FakeClock()
     watch = SilenceWatch(clock)
 
@@ -57,7 +57,7 @@ def test_a_pause_between_two_looks_is_no_silence(silent: Observation, look: Look
 
 
 def test_a_sign_of_life_ends_a_silence(silent: Observation, look: Look) -> None:
-    """Also where the next look finds the driver silent once more, or another attempt of it."""
+    """Also where the next poll finds the driver silent once more, or another attempt of it."""
     assert [look(silent, 0), look(silent, 50)] == [0, 50]
     assert silent.heartbeat is not None
     later = replace(silent.heartbeat, at=silent.heartbeat.at + timedelta(seconds=60))

@@ -134,7 +134,7 @@ def test_restarts_that_are_older_than_the_window_do_not_count(stage: Stage) -> N
 
 
 def test_an_attempt_that_was_healthy_for_long_makes_the_count_begin_again(stage: Stage) -> None:
-    """It committed after its start, and lived as long as the policy says."""
+    """It committed after its start, and lived as long as the policy requires."""
     supervised = Supervised(stage, healthy_for_seconds=60, max_restarts=3)
     for attempt in (1, 2):
         supervised.die(attempt)
@@ -216,7 +216,7 @@ def test_secrets_are_hidden_in_what_holds_a_stream(stage: Stage) -> None:
     ],
 )
 def test_errors_of_one_cause_are_the_same(stage: Stage, errors: tuple[str, str]) -> None:
-    """Random names and addresses do not tell them apart. (Law 6)"""
+    """Random names and addresses do not distinguish them. (Law 6)"""
     supervised = Supervised(stage, initial_backoff_seconds=0)
     for attempt, error in enumerate((errors[0], errors[1], errors[0]), 1):
         fail_batch(supervised, attempt, error)
@@ -245,7 +245,7 @@ def test_another_error_or_another_batch_is_another_failure(stage: Stage, error: 
 
 @pytest.mark.parametrize("on_failure", ["alert", "nothing"])
 def test_other_policies_start_nothing(stage: Stage, on_failure: str) -> None:
-    """An alert is said once, by one watcher; otherwise a failure is only shown."""
+    """An alert is reported once, by one watcher; otherwise a failure is only shown."""
     supervised = Supervised(stage, on_failure=on_failure)
     supervised.die()
     supervised.watch(300.0)
@@ -336,7 +336,7 @@ def test_a_stream_that_was_killed_stays_so_whatever_policy_it_gets_later(stage: 
 
 
 def test_a_stop_of_a_stream_that_waits_for_its_restart_holds(supervised: Supervised) -> None:
-    """There is nothing to stop, which is said, and it is not started again. (Laws 1 and 6)"""
+    """There is nothing to stop, which is reported, and it is not started again. (Laws 1 and 6)"""
     stage = supervised.stage
     supervised.die()
     supervised.watch()
@@ -373,7 +373,7 @@ def test_a_stop_that_keeps_the_end_of_a_dead_driver_holds(supervised: Supervised
 
 
 def test_a_watcher_may_act_anywhere_within_a_stop(tmp_path: Path) -> None:
-    """The order holds for the attempt that it starts meanwhile, and where that dies first, none follows. (Law 1)"""
+    """The order holds for the attempt that it starts in the meantime, and if that dies first, none follows. (Law 1)"""
     for number in count(1):
         store = HookedStore()
         stage = Stage(tmp_path, store)
@@ -407,7 +407,7 @@ def test_a_watcher_may_act_anywhere_within_a_stop(tmp_path: Path) -> None:
 
 
 def test_a_watcher_may_act_anywhere_within_a_kill(tmp_path: Path) -> None:
-    """The attempt that it starts meanwhile is the one that ends, and none follows. (Laws 1 and 2)"""
+    """The attempt that it starts in the meantime is the one that ends, and none follows. (Laws 1 and 2)"""
     for number in count(1):
         store = HookedStore()
         stage = Stage(tmp_path, store)
@@ -484,7 +484,7 @@ def test_an_attempt_that_a_person_did_not_launch_is_left_to_that_person(stage: S
 
 
 def test_a_start_that_is_refused_counts_as_a_failure(stage: Stage) -> None:
-    """What does not mend by itself ends in ``failed`` by the same rule, and no attempt takes a number. (Law 15)"""
+    """What does not recover by itself ends in ``failed`` by the same rule, and no attempt takes a number. (Law 15)"""
     supervised = Supervised(stage, max_restarts=2, initial_backoff_seconds=1)
     stage.launcher.complaint = InvalidRequestError("this secret is not there", name="DB_PASSWORD")
     supervised.die()
@@ -506,7 +506,7 @@ def test_a_pinned_file_that_was_altered_is_never_run(stage: Stage) -> None:
 
 
 def test_of_two_watchers_that_saw_the_same_one_restarts(supervised: Supervised) -> None:
-    """The second loses the compare-and-swap, and says so. (Law 2)"""
+    """The second loses the compare-and-swap, and reports it. (Law 2)"""
     supervised.die()
     supervised.watch()
     supervised.stage.clock.advance(20)
@@ -520,7 +520,7 @@ def test_of_two_watchers_that_saw_the_same_one_restarts(supervised: Supervised) 
 
 
 def test_a_lost_checkpoint_is_named_with_the_way_back(stage: Stage) -> None:
-    """By default nothing goes back to an older position: the driver refuses to start, and the words say what can be
+    """By default nothing goes back to an older position: the driver refuses to start, and the words report what can be
     done. (Laws 5 and 14)"""
     supervised = Supervised(stage, max_restarts=1, initial_backoff_seconds=0)
     checkpoint = stage.checkpoint()
@@ -539,7 +539,7 @@ def test_a_lost_checkpoint_is_named_with_the_way_back(stage: Stage) -> None:
 
 def test_a_lost_checkpoint_begins_the_way_back_where_the_policy_says_so(stage: Stage) -> None:
     """From the newest good snapshot, as a rollback that undoes the sinks; where they cannot be undone, nothing is
-    changed, and the words say so. (Laws 2, 14)"""
+    changed, and the words report it. (Laws 2, 14)"""
     supervised = Supervised(stage, restore_lost_checkpoint=True, initial_backoff_seconds=1)
     manifest = stage.keep("live")
     checkpoint = stage.checkpoint()

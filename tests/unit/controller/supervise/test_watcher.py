@@ -49,7 +49,7 @@ def test_a_stream_that_runs_here_is_not_looked_at_by_the_store_between_two_looks
 def test_the_heartbeat_of_a_stream_that_runs_here_is_read_four_times_in_the_silence_that_it_is_allowed(
     stage: Stage,
 ) -> None:
-    """A driver that would be ended when it hangs: a look every two and a half minutes by default."""
+    """A driver that would be ended when it hangs: a poll every two and a half minutes by default."""
     supervised = Supervised(stage)
     plan = FaultPlan()
     home = Home.of(FaultyStore(stage.store, plan), stage.store, stage.folder, stage.clock)
@@ -63,7 +63,7 @@ def test_the_heartbeat_of_a_stream_that_runs_here_is_read_four_times_in_the_sile
 
 @pytest.mark.parametrize("seconds", [600.0])
 def test_a_stream_that_was_stopped_costs_one_read_a_minute(stage: Stage, seconds: float) -> None:
-    """Only a write of its register can change what is to be done."""
+    """Only a write of its register can change what there is to do."""
     stage.deploy(restart_policy={"on_failure": "restart"})
     stage.stopped()
     plan = FaultPlan()
@@ -83,7 +83,7 @@ def test_a_stream_that_was_stopped_costs_one_read_a_minute(stage: Stage, seconds
 
 @pytest.mark.parametrize("on_failure", ["restart", "nothing"])
 def test_what_a_watcher_cannot_do_anything_about_costs_little(stage: Stage, on_failure: str) -> None:
-    """A driver of another machine, and a failure that is only shown: a look a minute, not one at each tick."""
+    """A driver of a different machine, and a failure that is only shown: a poll a minute, not one at each tick."""
     supervised = Supervised(stage, on_failure=on_failure)
     stage.end(state="unknown" if on_failure == "restart" else "gone")
     plan = FaultPlan()
@@ -108,7 +108,7 @@ def test_a_stream_that_is_new_is_found_and_one_that_is_gone_is_forgotten(supervi
 
 
 def test_a_stream_that_cannot_be_read_does_not_hide_the_others(supervised: Supervised) -> None:
-    """It is said once, and looked at again. (Law 7)"""
+    """It is reported once, and looked at again. (Law 7)"""
     stage = supervised.stage
     stage.controller.deploy(stage.request(stream_id="second"))
     stage.store.put(layout.register_key("second"), b"{")
@@ -120,7 +120,7 @@ def test_a_stream_that_cannot_be_read_does_not_hide_the_others(supervised: Super
 
 
 def test_an_unexpected_error_at_one_stream_does_not_end_the_watch_of_the_others(tmp_path: Path) -> None:
-    """It is said in one line, without secrets, and the stream is looked at again after a pause. (Laws 6 and 7)"""
+    """It is reported in one line, without secrets, and the stream is looked at again after a pause. (Laws 6 and 7)"""
     store = HookedStore()
     stage = Stage(tmp_path, store)
     supervised = Supervised(stage)
@@ -151,7 +151,7 @@ def test_an_unexpected_error_at_one_stream_does_not_end_the_watch_of_the_others(
 
 @pytest.mark.parametrize("absence", [one for one in ABSENCES if one != "read_only"])
 def test_a_home_that_goes_away_is_said_once_and_watched_again(tmp_path: Path, absence: Absence) -> None:
-    """A driver that dies meanwhile is restarted when the home is back; nothing is written in its place. (Law 6)"""
+    """A driver that dies then is restarted when the home is back; nothing is written in its place. (Law 6)"""
     store = VanishingStore(MemoryStore())
     stage = Stage(tmp_path, home_store=store)
     supervised = Supervised(stage)
@@ -173,7 +173,7 @@ def test_a_home_that_goes_away_is_said_once_and_watched_again(tmp_path: Path, ab
 
 
 def test_a_home_that_was_never_there_is_refused(tmp_path: Path) -> None:
-    """A single pass raises; a process that goes on says it once, and looks again. (Law 6)"""
+    """A single pass raises; a process that continues reports it once, and looks again. (Law 6)"""
     stage = Stage(tmp_path)
     lines: list[Line] = []
     watcher = stage.controller.watcher(lines.append)
@@ -185,7 +185,7 @@ def test_a_home_that_was_never_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_end_that_is_asked_for_comes_between_two_streams(stage: Stage) -> None:
-    """An act that has begun is finished, and no other begins."""
+    """An act that has started is finished, and no other starts."""
     supervised = Supervised(stage, initial_backoff_seconds=0)
     stage.controller.deploy(stage.request(stream_id="second", restart_policy={"on_failure": "restart"}))
     asked: list[bool] = []
@@ -219,7 +219,7 @@ def test_a_watcher_prunes_what_has_a_recorded_retention_and_nothing_else(stage: 
 
 
 def test_a_watch_prunes_in_a_thread_of_its_own_until_it_is_over(stage: Stage) -> None:
-    """The watch of the others goes on beside it."""
+    """The watch of the others continues at the same time."""
     supervised = Supervised(stage, {"retention": {"keep": 1}})
     for number in range(1, 4):
         stage.keep("live", attempt=number)
@@ -283,7 +283,7 @@ def junk_events(stage: Stage, stream_id: str, count: int) -> None:
 
 
 def test_a_stream_of_too_many_events_holds_up_no_other_and_nothing_is_done_by_a_part(tmp_path: Path) -> None:
-    """A look reads a part of them, and says how many are left; once all are read the stream is as any other."""
+    """A poll reads a part of them, and reports how many are left; once all are read the stream is as any other."""
     stage = Stage(tmp_path)
     for name in ("aa", "zz"):
         stage.deploy(stream_id=name, restart_policy={"on_failure": "restart"})
@@ -304,7 +304,7 @@ def test_a_stream_of_too_many_events_holds_up_no_other_and_nothing_is_done_by_a_
 
 
 def test_what_is_left_of_too_many_events_is_said(tmp_path: Path) -> None:
-    """And a single pass, which has no next look, reads them all."""
+    """And a single pass, which has no next poll, reads them all."""
     stage = Stage(tmp_path)
     stage.deploy(restart_policy={"on_failure": "restart"})
     stage.end(state="gone")

@@ -1,4 +1,4 @@
-"""The way back to the old version, in the first way that is exact, with drivers that do what a test says."""
+"""The way back to the old version, in the first way that is exact, with drivers that do what a test specifies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def runs_the_old_code(upgraded: UpgradeStage, deployment_id: str) -> bool:
 
 
 def given_up_alive(upgraded: UpgradeStage, last: int, **asked: Any) -> UpgradeView:
-    """A new version that is cancelled while it runs, with batches up to this one; its way back has begun."""
+    """A new version that is cancelled while it runs, with batches up to this one; its rollback has started."""
     view = upgraded.to_started(warm=True, **asked)
     upgraded.new_runs(last)
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
@@ -51,7 +51,7 @@ def orders(upgraded: UpgradeStage, deployment_id: str = "d-0002") -> int:
 @pytest.mark.parametrize("way", ["handover", "forward", "undo"])
 def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeStage, way: str) -> None:
     """In each way: rehearsed on what it will start from, and at its first start; only then the bad version is ordered
-    to stop, and its successor is that driver. The journal says so."""
+    to stop, and its successor is that driver. The journal reports it."""
     upgraded.sink = FILES
     view = given_up_alive(upgraded, 3 if way == "handover" else 5)
     if way == "undo":
@@ -78,7 +78,7 @@ def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeSta
 
 
 def with_a_driver_for_the_way_back(upgraded: UpgradeStage) -> tuple[UpgradeView, str]:
-    """A new version that was handed over, beside a driver of the old one that waits; and the latter's rehearsal."""
+    """A new version that was handed over, alongside a driver of the old one that waits; and the latter's rehearsal."""
     view = upgraded.begin(warm=True, warm_return=True)
     upgraded.advance(view)
     view = upgraded.rehearsed(view, waits=True)
@@ -102,7 +102,7 @@ def fails_warm(upgraded: UpgradeStage, view: UpgradeView) -> None:
 def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
     upgraded: UpgradeStage, end: str
 ) -> None:
-    """It has waited since before the stop: no rehearsal and no launch lies between the failure and its handover."""
+    """It has waited since before the stop: no rehearsal and no launch is between the failure and its handover."""
     view, standby_id = with_a_driver_for_the_way_back(upgraded)
     if end == "fails":
         fails_warm(upgraded, view)
@@ -124,7 +124,7 @@ def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
 @pytest.mark.parametrize("left", ["planned", "planned of another source", "committed"])
 def test_a_driver_that_was_kept_ready_goes_on_with_a_batch_that_was_only_planned(tmp_path: Path, left: str) -> None:
     """The state is the one that the old code was rehearsed on, so no rehearsal delays the way forward; where the batch
-    is of another source, or another batch was committed, there is one."""
+    is of a different source, or another batch was committed, there is one."""
     upgraded = UpgradeStage(Stage(tmp_path, identities=(SourceIdentity("file", "file:/in"),))).runs()
     view, standby_id = with_a_driver_for_the_way_back(upgraded)
     if left == "planned of another source":
@@ -201,7 +201,7 @@ def test_a_driver_that_was_kept_ready_ends_once_the_new_version_is_healthy(upgra
 
 @pytest.mark.parametrize("strike", ["cannot be launched", "ends", "not accepted"])
 def test_an_upgrade_goes_on_without_a_driver_for_the_way_back(upgraded: UpgradeStage, strike: str) -> None:
-    """It only saves time; a step says why none waits, and the way back is cold."""
+    """It only saves time; a step reports why none waits, and the rollback is cold."""
     view = upgraded.begin(warm=True, warm_return=True)
     upgraded.advance(view)
     if strike == "cannot be launched":
@@ -235,7 +235,7 @@ def test_an_upgrade_goes_on_without_a_driver_for_the_way_back(upgraded: UpgradeS
 def test_where_no_old_driver_waits_the_way_back_is_cold_and_says_why(
     upgraded: UpgradeStage, strike: str, reason: str
 ) -> None:
-    """There is no room for two, it does not come up, or the bad version ends by itself: the way back goes on."""
+    """There is no room for two, it does not come up, or the bad version ends by itself: the rollback continues."""
     view = given_up_alive(upgraded, 3)
     assert (view.state.phase, view.state.way) == ("trying", "handover")
     if strike == "no room":
@@ -259,7 +259,7 @@ def test_where_no_old_driver_waits_the_way_back_is_cold_and_says_why(
 def test_where_the_old_driver_cannot_be_launched_beside_the_bad_one_the_way_back_is_cold(
     upgraded: UpgradeStage,
 ) -> None:
-    """What stands in its way is the reason; the bad version is ordered to stop at once."""
+    """What is in its way is the reason; the bad version is ordered to stop at once."""
     view = upgraded.to_started(warm=True)
     upgraded.new_runs(3)
     upgraded.advance(view)
@@ -307,7 +307,7 @@ def test_a_batch_that_the_bad_version_only_began_is_not_called_its_own(upgraded:
 
 
 def test_what_was_begun_and_taken_out_of_the_sink_is_still_only_begun(upgraded: UpgradeStage) -> None:
-    """Its sink held some of it, and says so when it is undone."""
+    """Its sink held some of it, and reports it when it is undone."""
     upgraded.sink = FILES
     view = upgraded.to_started()
     upgraded.new_runs(3)
@@ -328,7 +328,7 @@ def test_what_was_begun_and_taken_out_of_the_sink_is_still_only_begun(upgraded: 
 
 
 def test_where_the_old_code_cannot_read_it_nothing_is_touched(upgraded: UpgradeStage) -> None:
-    """No way is exact: it is said, with the reason, and the data stays as it is."""
+    """No way is exact: it is reported, with the reason, and the data stays as it is."""
     view = failed_after_batch_5(upgraded)
     before = upgraded.outside()
     view = upgraded.rehearsed(view, refused=True)
@@ -341,7 +341,7 @@ def test_where_the_old_code_cannot_read_it_nothing_is_touched(upgraded: UpgradeS
 
 
 def test_a_version_that_stands_still_is_given_up(upgraded: UpgradeStage) -> None:
-    """Its health is decided within ``within_seconds``; it is told to stop only after the rehearsal of the old code."""
+    """Its health is decided within ``within_seconds``; it is stopped only after the rehearsal of the old code."""
     view = upgraded.to_started(healthy_batches=9, healthy_deadline_seconds=50.0)
     upgraded.new_runs(5)
     upgraded.advance(view)
@@ -356,7 +356,7 @@ def test_a_version_that_stands_still_is_given_up(upgraded: UpgradeStage) -> None
 
 
 def never_ending(upgraded: UpgradeStage) -> UpgradeView:
-    """A new version with a batch of its own, that was told to end PATIENCE_SECONDS ago and has not."""
+    """A new version with its own batch, that was ordered to end PATIENCE_SECONDS ago and has not."""
     view = upgraded.to_started()
     upgraded.new_runs(4)
     upgraded.advance(view)
@@ -417,7 +417,7 @@ def test_a_batch_that_runs_while_the_old_driver_comes_up_turns_the_handover_into
 def test_a_log_that_does_not_answer_while_the_old_driver_comes_up_holds_nothing_up(
     upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the bad version has run a batch is told by its end, then (Law 6)."""
+    """Whether the bad version has run a batch is decided by its end, then (Law 6)."""
     view = given_up_alive(upgraded, 3)
 
     def silent(*_: object) -> bool:
@@ -449,8 +449,8 @@ def test_the_patience_of_a_second_way_back_is_its_own(upgraded: UpgradeStage) ->
 
 
 def test_a_drained_old_version_is_deployed_anew(upgraded: UpgradeStage) -> None:
-    """A drained deployment is never resumed: its code goes on at the drained offsets (Law 11), and it is deployed once,
-    also where the step was not recorded (Laws 1 and 2)."""
+    """A drained deployment is never resumed: its code continues at the drained offsets (Law 11), and it is deployed
+    once, also where the step was not recorded (Laws 1 and 2)."""
     view = upgraded.to_ready(mode="drain")
     upgraded.drains()
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="rollback")
@@ -468,7 +468,7 @@ def test_a_drained_old_version_is_deployed_anew(upgraded: UpgradeStage) -> None:
 
 def test_a_drain_that_leaves_state_is_undone(upgraded: UpgradeStage) -> None:
     """Nothing can be seeded over state that is left (Law 16), and a drained deployment never runs again (Law 11): its
-    code goes on from before the drain, with what the flush wrote undone."""
+    code continues from before the drain, with what the flush wrote undone."""
     upgraded.sink = FILES
     keep_plan(upgraded.stage.control, "d-0001", "counts", plan(sink=FILES))
     view = upgraded.to_ready(mode="drain")
@@ -580,8 +580,8 @@ def test_a_rollback_by_undo_rehearses_nothing(upgraded: UpgradeStage) -> None:
 
 
 def test_law_5_a_version_that_began_with_nothing_and_ran_nothing_leaves_the_old_state(upgraded: UpgradeStage) -> None:
-    """A fresh version that fails at once: the old one goes on from where it had ended, not from the nothing of the new
-    one."""
+    """A fresh version that fails at once: the old one continues from where it had ended, not from the nothing of the
+    new one."""
     view = upgraded.to_started(mode="fresh")
     upgraded.fails()
     view = upgraded.advance(view)
@@ -591,7 +591,7 @@ def test_law_5_a_version_that_began_with_nothing_and_ran_nothing_leaves_the_old_
 
 
 def test_law_5_where_the_old_end_was_not_kept_it_is_said(upgraded: UpgradeStage) -> None:
-    """A fresh version over an old one that had failed: nothing would be what the old code began with."""
+    """A fresh version over an old one that had failed: nothing would be what the old code started with."""
     upgraded.fails("d-0001")
     view = upgraded.to_ready(mode="fresh")
     upgraded.fails()
@@ -613,7 +613,7 @@ def test_a_controller_that_wakes_up_at_a_kill_ends_no_other_driver(upgraded: Upg
 
 
 def test_a_lost_driver_is_not_replaced(upgraded: UpgradeStage) -> None:
-    """It is unknown whether the new one has ended: no second driver is started beside it (1a.8)."""
+    """It is unknown whether the new one has ended: no second driver is started alongside it (1a.8)."""
     view = upgraded.to_started()
     upgraded.new_runs(4)
     upgraded.advance(view)
@@ -731,7 +731,7 @@ def kept_elsewhere(tmp_path: Path) -> tuple[UpgradeStage, Path, str]:
 
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_a_snapshot_of_which_nothing_can_be_built_is_not_gone_back_to(tmp_path: Path, is_lost: bool) -> None:
-    """Its place is lost, or a file of it: that is found while the version that is to be given up still runs."""
+    """Its place is lost, or a file of it: that is found while the version that will be abandoned still runs."""
     upgraded, place, kept_id = kept_elsewhere(tmp_path)
     stage = upgraded.stage
     shutil.rmtree(place if is_lost else place / layout.snapshot_data_folder(STREAM, kept_id, "counts"))
@@ -783,7 +783,7 @@ def test_the_old_code_keeps_its_snapshots_where_the_stream_keeps_them_now(tmp_pa
 def test_a_rollback_that_would_lose_input_is_refused_before_anything_is_stopped(
     tmp_path: Path, way: str, *, warm: bool
 ) -> None:
-    """No start goes on from an offset of a socket, in no way: the version that runs is left running (Law 5)."""
+    """No start continues from an offset of a socket, in no way: the version that runs is left running (Law 5)."""
     upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,)), sink=FILES).runs()
     view = upgraded.to_started(change={"accept_lost_input": ("counts",)})
     upgraded.new_runs(3)
@@ -818,7 +818,7 @@ def test_a_rollback_that_accepts_lost_input_goes_back(tmp_path: Path) -> None:
 
 
 def test_a_bad_version_that_began_with_nothing_is_not_stopped_for_a_way_back_that_loses_input(tmp_path: Path) -> None:
-    """``--mode fresh`` asks nothing of a socket, and the way back from it would go on from an offset of it."""
+    """``--mode fresh`` asks nothing of a socket, and the rollback from it would continue from an offset of it."""
     upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
     view = upgraded.to_started(mode="fresh")
     upgraded.new_runs(2)
@@ -847,7 +847,7 @@ def test_a_batch_that_runs_while_it_is_ended_turns_the_handover_into_forward(upg
 
 
 def test_a_way_back_over_an_altered_script_takes_no_number(upgraded: UpgradeStage) -> None:
-    """The given-up version stays the current deployment, and the next start goes on from its end. (Law 15)"""
+    """The given-up version stays the current deployment, and the next start continues from its end. (Law 15)"""
     stage = upgraded.stage
     view = upgraded.rehearsed(given_up_alive(upgraded, 5))
     artifact = stage.spec("d-0001").version.application

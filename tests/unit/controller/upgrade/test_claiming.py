@@ -14,7 +14,7 @@ from support.upgrade_stage import UpgradeStage
 
 
 def unclaimed(upgraded: UpgradeStage, request_id: str = "up-1") -> str:
-    """One that is begun, and whose controller died before it took the stream."""
+    """One that was started, and whose controller died before it took the stream."""
     view = upgraded.begin(request_id)
     upgraded.stage.control.update_register(lambda now: replace(now, upgrade_id=None), by="test")
     return view.upgrade_id

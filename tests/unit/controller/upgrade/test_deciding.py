@@ -196,7 +196,7 @@ HAZARD, DRAINS = "hazardous", "needs-drain"
     ],
 )
 def test_what_is_tried_is_what_may_be_done(asked: dict[str, Any], refuses: set[str], seeds: str) -> None:
-    """And what a plan refuses by itself, the decision refuses whatever the rehearsal said."""
+    """And what a plan refuses by itself, the decision refuses whatever the rehearsal reported."""
     upgrade = with_terms(PLAIN, **asked)
     found_refuses, found_seeds = decide_trials(upgrade)
     assert (set(found_refuses), found_seeds) == (refuses, seeds)
@@ -272,7 +272,7 @@ FORWARD = WayBack("forward")
 def test_how_a_version_that_is_given_up_is_left(
     found: PlanReport, wanted: Any, undo_problem: str, way: str | None
 ) -> None:
-    """Forward where the old code reads what the new one left; else undone where that can be; else not (Law 14)."""
+    """Forward where the old code reads what the new one left; else undone if that can be; else not (Law 14)."""
     decision = decide_return(found, wanted, undo_problem)
     assert decision.way == way
     assert decision.reason or way == "forward"

@@ -1,4 +1,4 @@
-"""What an upgrade costs is what the audit tells: downtimes, and the time in which no query ran."""
+"""What an upgrade costs is what the audit reports: downtimes, and the time in which no query ran."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COST = ("downtime_seconds", "downtime_by_query", "downtimes", "not_running_secon
 @pytest.mark.parametrize("began", [True, False])
 def test_a_failed_upgrade_costs_what_the_audit_says(upgraded: UpgradeStage, began: bool) -> None:
     """Both periods where the version that failed ran its queries, one long one where it never did; until the old
-    version is back. Nothing that is said behind a last word shortens it."""
+    version is back. Nothing that is reported after a last event shortens it."""
     stage = upgraded.stage
     view = upgraded.to_started()
     stage.clock.advance(10.0)
@@ -93,7 +93,7 @@ def test_the_downtime_of_an_upgrade_is_from_commit_to_commit(tmp_path: Path) -> 
 
 
 def test_the_figure_of_the_stream_is_that_of_its_worst_query() -> None:
-    """Per query all its downtimes together: that of a failed version, and that of the way back. A query that has no
+    """Per query all its downtimes together: that of a failed version, and that of the rollback. A query that has no
     commit since has no figure yet."""
     now = FakeClock().now()
 

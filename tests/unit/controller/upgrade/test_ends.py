@@ -12,7 +12,7 @@ from support.upgrade_stage import UpgradeStage
 
 
 def test_an_audit_that_is_not_answered_is_asked_again(upgraded: UpgradeStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be read says nothing of the chain; after some tries it is not known."""
+    """What could not be read proves nothing about the chain; after some tries it is not known."""
     view = upgraded.to_started()
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     asked: list[str] = []
@@ -28,7 +28,7 @@ def test_an_audit_that_is_not_answered_is_asked_again(upgraded: UpgradeStage, mo
 
 
 def test_one_that_is_not_over_is_not_cleared_up(upgraded: UpgradeStage) -> None:
-    """Another worker recorded the step of this number, and goes on: the stream stays held (Law 4)."""
+    """Another worker recorded the step of this number, and continues: the stream stays held (Law 4)."""
     view = upgraded.begin()
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     upgraded.advance(view)
@@ -38,7 +38,7 @@ def test_one_that_is_not_over_is_not_cleared_up(upgraded: UpgradeStage) -> None:
 
 
 def test_what_another_holds_is_not_let_go_of(upgraded: UpgradeStage) -> None:
-    """Clearing up twice, or after another has begun, is clearing up once."""
+    """Clearing up twice, or after another has started, is clearing up once."""
     view = upgraded.begin()
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     finish(tools, state, "refused")

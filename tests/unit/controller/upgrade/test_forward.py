@@ -1,4 +1,4 @@
-"""The way to the new version, phase by phase, with drivers that do what a test says."""
+"""The way to the new version, phase by phase, with drivers that do what a test specifies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEEDED = {"counts": RehearsedQuery("accepted", "seeded", 0.5)}
 
 
 def test_an_upgrade_goes_through_each_phase_once(upgraded: UpgradeStage) -> None:
-    """It holds the stream from its begin to its end, and looks often while the stream may stand still."""
+    """It holds the stream from its start to its end, and looks often while the stream may be stopped."""
     view = upgraded.to_ready()
     assert upgraded.held_by() == view.upgrade_id
     assert isinstance(upgraded.order(), StopRequest)
@@ -63,7 +63,7 @@ def test_a_version_that_the_rehearsal_refuses_changes_nothing(
     upgraded: UpgradeStage, names: tuple[str, ...], facts: dict[str, Any], reason: str
 ) -> None:
     """The plan needs a drain, Spark refuses the state, the script fails, starts no query, or starts one that the state
-    does not know, which would begin with empty state (Law 5). The plan alone decides without a drain."""
+    does not know, which would start with empty state (Law 5). The plan alone decides without a drain."""
     before = upgraded.outside()
     view = upgraded.begin()
     upgraded.advance(view)
@@ -76,7 +76,7 @@ def test_a_version_that_the_rehearsal_refuses_changes_nothing(
 
 
 def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed(upgraded: UpgradeStage) -> None:
-    """Spark refuses the old state, and takes what a drain would leave: that driver waits, and the journal says so."""
+    """Spark refuses the old state, and takes what a drain would leave: that driver waits; the journal reports it."""
     view = upgraded.begin(allow_drain=True, warm=True)
     upgraded.advance(view)
     rehearsal = upgraded.rehearsal(view).rehearsal
@@ -97,7 +97,7 @@ def test_an_upgrade_that_drains_is_handed_over_to_the_driver_that_tried_the_seed
 def test_a_version_that_could_not_be_started_after_the_drain_is_refused_before_it(
     upgraded: UpgradeStage, asked: dict[str, object]
 ) -> None:
-    """Nothing is drained for what would be refused then; both reasons are told."""
+    """Nothing is drained for what would be refused then; both reasons are reported."""
     before = upgraded.outside()
     view = upgraded.begin(**asked)  # type: ignore[arg-type]
     upgraded.advance(view)
@@ -193,7 +193,7 @@ def test_an_upgrade_waits_for_approval(upgraded: UpgradeStage, *, approves: bool
 def test_cancelled_before_the_stop_nothing_has_happened(
     upgraded: UpgradeStage, phase: str, after_stop: AfterStop
 ) -> None:
-    """Whatever ``after_stop`` says; what the rehearsal made is removed, its driver ended."""
+    """Whatever ``after_stop`` is; what the rehearsal made is removed, its driver ended."""
     before = upgraded.outside()
     view = upgraded.begin(needs_approval=True)
     if phase != "begun":
@@ -244,7 +244,7 @@ def test_cancelled_after_the_stop_it_is_rolled_back_where_that_is_asked(upgraded
 
 @pytest.mark.parametrize("phase", ["stopping", "started"])
 def test_cancelled_after_the_stop_it_is_finished_where_that_is_asked(upgraded: UpgradeStage, phase: str) -> None:
-    """The shortest way out of what was begun."""
+    """The shortest way out of what was started."""
     view = upgraded.to_ready() if phase == "stopping" else upgraded.to_started()
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="finish")
     if phase == "stopping":
@@ -274,7 +274,7 @@ def test_a_stream_that_was_stopped_before_is_upgraded_from_its_end(upgraded: Upg
 
 
 def test_a_launch_that_is_refused_brings_the_old_version_back(upgraded: UpgradeStage) -> None:
-    """The register has moved by then: the old code goes on from the handover, which no batch used."""
+    """The register has moved by then: the old code continues from the handover, which no batch used."""
     view = upgraded.to_ready()
     upgraded.stops()
     upgraded.stage.launcher.refusal = InvalidRequestError("there is no such queue", next_step="Name another.")
@@ -312,11 +312,11 @@ def paced(read: int, least_before: int, least: int) -> tuple[SourceLag, ...]:
 def test_a_version_that_is_only_slower_is_kept_with_both_rates(
     upgraded: UpgradeStage, factor: float | None, outcome: str
 ) -> None:
-    """Beside what the old one read before it was told to end, as its last sign of life told; given up where its factor
-    was asked for, and only when its time is over."""
+    """Compared with what the old one read before it was ordered to end, by its last sign of life; abandoned
+    where its factor was asked for, and only when its time is up."""
     upgraded.beats(3, "d-0001", lags=paced(1_000, 20, 20))
     view = upgraded.to_started(healthy_batches=2, healthy_deadline_seconds=100.0, roll_back_if_slower=factor)
-    upgraded.beats(3, "d-0001", lags=paced(1, 20, 20))  # what it says while it ends is not what it read
+    upgraded.beats(3, "d-0001", lags=paced(1, 20, 20))  # what it reports while it ends is not what it read
     clock = upgraded.stage.clock
     upgraded.new_runs(4)
     upgraded.advance(view)
@@ -359,7 +359,7 @@ def test_where_the_place_of_the_handover_stays_silent_the_old_version_goes_on(tm
 
 @pytest.mark.parametrize("rehearse", [True, False])
 def test_an_upgrade_that_would_lose_input_is_refused_before_the_stop(tmp_path: Path, *, rehearse: bool) -> None:
-    """With and without a rehearsal: no start goes on from an offset of a socket unless that is accepted (Law 5)."""
+    """With and without a rehearsal: no start continues from an offset of a socket unless that is accepted (Law 5)."""
     upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
     before = upgraded.outside()
     view = upgraded.advance(upgraded.begin(rehearse=rehearse))
@@ -372,7 +372,7 @@ def test_an_upgrade_that_would_lose_input_is_refused_before_the_stop(tmp_path: P
 
 @pytest.mark.parametrize("phase", ["ready", "stopping"])
 def test_the_upgrade_waits_for_an_old_driver_of_unknown_state(upgraded: UpgradeStage, phase: Phase) -> None:
-    """Before the stop, and in it before the order: an upgrade never begins beside a driver that may live (1a.8)."""
+    """Before the stop, and in it before the order: an upgrade never starts alongside a driver that may live (1a.8)."""
     upgraded.stage.launcher.states["d-0001-a0001"] = "unknown"
     upgraded.stage.clock.advance(600.0)
     view = upgraded.to_ready()
@@ -400,7 +400,7 @@ def test_a_rehearsal_that_hangs_is_ended_at_its_deadline(upgraded: UpgradeStage)
 
 
 def test_an_upgrade_to_nothing_is_one_by_name(upgraded: UpgradeStage) -> None:
-    """Mode fresh: whatever the plan says, it starts with nothing (Law 5)."""
+    """Mode fresh: whatever the plan reports, it starts with nothing (Law 5)."""
     view = upgraded.begin(mode="fresh")
     upgraded.advance(view)
     rehearsal_id = str(upgraded.upgrades.view(STREAM, view.upgrade_id).state.rehearsal_id)
@@ -412,7 +412,7 @@ def test_an_upgrade_to_nothing_is_one_by_name(upgraded: UpgradeStage) -> None:
 
 
 def test_an_old_driver_that_is_lost_in_its_stop_is_waited_for(upgraded: UpgradeStage) -> None:
-    """It is told when it can be; what nobody can ask about is not taken for ended."""
+    """It is ordered to end when it can be; what nobody can ask about is not taken for ended."""
     view = upgraded.begin(needs_approval=True)
     upgraded.advance(view)
     view = upgraded.rehearsed(view)

@@ -1,4 +1,4 @@
-"""Upgrades whose controller dies or sleeps at the worst moment, and cancellations meanwhile."""
+"""Upgrades whose controller dies or sleeps at the worst moment, and cancellations in the meantime."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_new_checkpoint_that_is_damaged_does_not_hold_the_way_back_up(upgraded
 def test_law_5_forward_from_a_version_that_began_with_nothing_and_ran_nothing_is_refused(
     upgraded: UpgradeStage,
 ) -> None:
-    """Also by name: the old code would begin with empty state."""
+    """Also by name: the old code would start with empty state."""
     view = upgraded.to_started(mode="fresh")
     upgraded.stage.come_to_life("d-0002", 1)
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)

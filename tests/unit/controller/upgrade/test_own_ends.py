@@ -65,7 +65,7 @@ def test_a_new_version_whose_script_merely_ends_is_given_up(upgraded: UpgradeSta
 def test_an_old_version_that_drains_itself_before_its_stop_is_followed_by_the_new_one(
     upgraded: UpgradeStage, partitions: int | None
 ) -> None:
-    """From its positions; there is no state left to write anew, and the new version keeps its settings."""
+    """From its positions; there is no state left to rewrite, and the new version keeps its settings."""
     view = upgraded.begin(change={} if partitions is None else {"partitions": partitions})
     upgraded.advance(view)
     drains_itself(upgraded, "d-0001")
@@ -80,7 +80,7 @@ def test_an_old_version_that_drains_itself_before_its_stop_is_followed_by_the_ne
 
 
 def test_an_old_version_that_is_back_and_drains_itself_is_back(upgraded: UpgradeStage) -> None:
-    """The new one was given up for a failure."""
+    """The new one was abandoned for a failure."""
     view = upgraded.to_started()
     upgraded.fails()
     view = upgraded.advance(view)

@@ -57,7 +57,7 @@ def test_a_rollback_that_cannot_be_is_refused_by_name(asked: dict[str, Any]) -> 
     [("undo.sh", "--password=hunter2"), ("undo.sh", "--token", "hunter2"), ("undo.sh", "--key=env://UNDO_KEY")],
 )
 def test_a_secret_is_never_recorded_with_the_command_that_undoes(words: tuple[str, ...]) -> None:
-    """It is run as it stands in the home: a reference would reach it unresolved, a password would lie there."""
+    """It is run as the home has it: a reference would reach it unresolved, a password would be stored there."""
     for make in (
         lambda: UpgradeRequest(change_request("orders"), UpgradeTerms(undo_command=words)),
         lambda: RollbackRequest("orders", RollbackTerms(undo_command=words)),
@@ -74,7 +74,7 @@ def test_a_driver_for_the_way_back_is_a_warm_one() -> None:
 
 
 def test_a_digest_is_over_all_that_is_asked_for() -> None:
-    """One id stands for one request."""
+    """One id means one request."""
     change = change_request("orders", conf={"spark.a": "1"})
     plain = UpgradeRequest(change)
     others = [

@@ -14,7 +14,7 @@ from support.upgrade_stage import SOCKET, UpgradeStage
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_query_of_the_old_version_that_fails_is_not_yet_its_end(upgraded: UpgradeStage, ends: bool) -> None:
-    """Its script may end of it, and is started once more then; where it goes on with the others, that is told."""
+    """Its script may end by it, and is then started once more; where it continues with the others, that is reported."""
     view = upgraded.to_started()
     upgraded.fails()
     upgraded.advance(view)
@@ -39,7 +39,7 @@ def test_a_query_of_the_old_version_that_fails_is_not_yet_its_end(upgraded: Upgr
 def test_what_a_failed_query_of_the_old_version_leads_to_hangs_on_its_policy(
     stage: Stage, policy: OnQueryFailure, outcome: str | None
 ) -> None:
-    """One that keeps the others running is told at once; one that ends them may take its time, and no more than all."""
+    """One that keeps the others running is reported at once; one that ends them has the rest of its deadline."""
     stage.deploy(on_query_failure=policy)
     stage.come_to_life(queries=("counts",))
     stage.run_batches(3)
@@ -62,7 +62,7 @@ def test_what_a_failed_query_of_the_old_version_leads_to_hangs_on_its_policy(
 
 @pytest.mark.parametrize("is_accepted", [True, False])
 def test_an_old_version_that_no_resume_can_start_again_is_deployed_anew(tmp_path: Path, *, is_accepted: bool) -> None:
-    """Its socket sends each row once: with what the upgrade accepts it comes back; else that is told (Law 5)."""
+    """Its socket sends each row once: with what the upgrade accepts it comes back; else that is reported (Law 5)."""
     upgraded = UpgradeStage(Stage(tmp_path, identities=(SOCKET,))).runs()
     asked = {"change": {"accept_lost_input": ("counts",)}} if is_accepted else {"mode": "fresh"}
     view = upgraded.to_ready(**asked)

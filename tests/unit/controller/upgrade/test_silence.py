@@ -30,7 +30,7 @@ def test_an_upgrade_of_a_silent_stream_is_refused_at_once_and_works_after_a_kill
 def test_an_old_version_that_falls_silent_holds_the_upgrade_until_it_wakes_or_has_ended(
     upgraded: UpgradeStage, *, wakes: bool
 ) -> None:
-    """No order that it would not obey, no new version beside it; what is waited for is told. (1a.8)"""
+    """No order that it would not obey, no new version alongside it; what is waited for is reported. (1a.8)"""
     stage = upgraded.stage
     view = upgraded.begin()
     upgraded.advance(view)

@@ -50,7 +50,7 @@ def test_each_act_has_one_request_id(upgraded: UpgradeStage) -> None:
 
 
 def test_law_5_only_mode_fresh_starts_with_nothing(upgraded: UpgradeStage) -> None:
-    """What is to be brought says so itself, to its rehearsal and to its deployment."""
+    """Only the terms of the target ask for it, in its rehearsal and in its deployment."""
     view = upgraded.begin()
     tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     starts = {mode: tools.target(mode).terms.start for mode in ("auto", "restore", "drain", "fresh", None)}  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def test_the_target_is_a_version_of_its_own(upgraded: UpgradeStage) -> None:
 
 
 def test_the_end_of_the_old_version_is_seen_soon(upgraded: UpgradeStage) -> None:
-    """While its end is awaited the stream may stand still: looked for at once, then by a share of what was waited, and
+    """While its end is awaited the stream may be stopped: looked for at once, then by a share of what was waited, and
     never more seldom than ever."""
     view = upgraded.begin()
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)

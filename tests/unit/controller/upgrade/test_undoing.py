@@ -1,4 +1,4 @@
-"""Whether what a version wrote can be undone is said before anything is touched (Law 14)."""
+"""Whether what a version wrote can be undone is reported before anything is touched (Law 14)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_stands_in_the_way_is_named_with_what_helps(
 
 
 def test_it_is_asked_of_the_plans_that_were_recorded(upgraded: UpgradeStage) -> None:
-    """Of Kafka nothing is taken back; files are."""
+    """Of Kafka nothing is withdrawn; files are."""
     view = upgraded.to_upgraded()
     tools, state = upgraded.upgrades._tools(STREAM, view.upgrade_id)
     assert "cannot be undone" in why_not_undone(tools, state)
@@ -61,7 +61,7 @@ def test_a_version_that_began_with_nothing_has_no_handover(upgraded: UpgradeStag
 
 
 def test_what_cannot_be_read_counts_as_run(upgraded: UpgradeStage) -> None:
-    """Law 14: over a log that contradicts itself no version is treated as one that never began."""
+    """Law 14: over a log that contradicts itself no version is treated as one that never started."""
     view = upgraded.to_started()
     upgraded.new_runs(3)
     tools, _ = upgraded.upgrades._tools(STREAM, view.upgrade_id)

@@ -1,4 +1,4 @@
-"""Upgrades from outside: begun once, held by one, advanced by any controller, observed, cancelled."""
+"""Upgrades from outside: started once, held by one, advanced by any controller, observed, cancelled."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def controller_of(upgraded: UpgradeStage, plan: FaultPlan, requested_by: str = "
 def test_a_begin_that_dies_anywhere_is_begun_again_by_the_same_request(
     upgraded: UpgradeStage, fault: Fault, number: int
 ) -> None:
-    """Between its records, its first step and its claim: nothing is left that could not go on (Laws 1 and 2)."""
+    """Between its records, its first step and its claim: nothing is left that could not continue (Laws 1 and 2)."""
     other = controller_of(upgraded, FaultPlan(at_write={number: fault}), "tests")
     request = upgraded.request()
     with suppress(SimulatedCrash, StreamStateError):
@@ -77,7 +77,7 @@ def test_a_begin_that_dies_anywhere_is_begun_again_by_the_same_request(
 
 
 def test_a_request_that_died_before_a_move_is_refused_and_not_mistaken(upgraded: UpgradeStage) -> None:
-    """It was recorded over a version that is not current any more: it is told just that, at every try."""
+    """It was recorded over a version that is not current any more: it gets just that answer, at every try."""
     plan = FaultPlan(at_write={3: Fault.CRASH_BEFORE})
     with pytest.raises(SimulatedCrash):
         controller_of(upgraded, plan).upgrades.begin(upgraded.request(), "up-1")
@@ -109,7 +109,7 @@ def test_what_others_ask_for_meanwhile_is_refused(upgraded: UpgradeStage) -> Non
 
 
 def test_an_upgrade_whose_controller_died_is_finished_or_given_up_by_another(upgraded: UpgradeStage) -> None:
-    """It does not block for ever: another controller, with nothing but the home, goes on with it or cancels it."""
+    """It does not block for ever: another controller, with nothing but the home, continues with it or cancels it."""
     view = upgraded.begin()
     upgraded.advance(view)
     other = upgraded.stage.another_controller().upgrades
@@ -138,7 +138,7 @@ def test_one_that_is_over_and_still_named_does_not_hold_the_stream(upgraded: Upg
 
 
 def test_a_home_that_turns_read_only_loses_nothing(upgraded: UpgradeStage) -> None:
-    """In the middle, at each write: it is told as what may pass, and goes on when it has."""
+    """In the middle, at each write: it is reported as what may pass, and continues when it has."""
     view = upgraded.begin()
     other = controller_of(upgraded, FaultPlan(every_write=Fault.NO_SPACE))
     before = upgraded.outside()
@@ -206,7 +206,7 @@ def test_a_look_changes_nothing_and_tells_whether_there_is_work(upgraded: Upgrad
 
 
 def test_a_wait_that_is_over_leaves_it_under_way(upgraded: UpgradeStage) -> None:
-    """And says what it waited for, and what can be done (Law 6)."""
+    """And reports what it waited for, and what can be done (Law 6)."""
     view = upgraded.begin()
     lines: list[str] = []
     with pytest.raises(DeadlineExceededError, match="stays under way") as caught:
@@ -219,7 +219,7 @@ def test_a_wait_that_is_over_leaves_it_under_way(upgraded: UpgradeStage) -> None
 
 
 def test_settle_leaves_no_version_between_two(upgraded: UpgradeStage) -> None:
-    """Before the stop a cancelled one is over at once; after it the new version is started first."""
+    """Before the stop a cancelled one ends at once; after it the new version is started first."""
     view = upgraded.to_ready()
     upgraded.upgrades.cancel(STREAM, view.upgrade_id, after_stop="finish")
     assert upgraded.upgrades.settle(STREAM, view.upgrade_id, 1.0).state.phase == "stopping"
@@ -229,7 +229,7 @@ def test_settle_leaves_no_version_between_two(upgraded: UpgradeStage) -> None:
 
 
 def test_of_two_that_were_recorded_at_once_the_claim_decides(upgraded: UpgradeStage, tmp_path: Path) -> None:
-    """Both had seen a stream that nobody held: the second is refused, told whose it lost to, and stays so."""
+    """Both had seen a stream that nobody held: the second is refused, with the owner that it lost to, and stays so."""
     (tmp_path / "twin").mkdir()
     twin = UpgradeStage(Stage(tmp_path / "twin")).runs()
     counted = FaultPlan()

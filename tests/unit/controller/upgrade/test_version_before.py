@@ -1,4 +1,4 @@
-"""What a rollback goes back to; never to what was just given up."""
+"""What a rollback goes back to; never to what was just abandoned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.upgrade_stage import UpgradeStage
 
 
 def test_a_first_deployment_has_nothing_to_go_back_to(upgraded: UpgradeStage) -> None:
-    """It is said before anything is recorded."""
+    """It is reported before anything is recorded."""
     with pytest.raises(InvalidRequestError, match="no version to go back to"):
         upgraded.begin_rollback()
     assert upgraded.upgrades.under_way(STREAM) is None
@@ -52,7 +52,7 @@ def test_a_rollback_behind_an_upgrade_that_was_given_up_does_not_bring_it_back(u
 
 
 def test_before_a_version_that_was_deployed_anew_ran_the_same_code(upgraded: UpgradeStage) -> None:
-    """An upgrade was given up when the old version was already drained: that version was not given up."""
+    """An upgrade was abandoned when the old version was already drained: that version was not abandoned."""
     stage = upgraded.stage
     stage.keep("stopped", "d-0001")
     stage.end("d-0001")

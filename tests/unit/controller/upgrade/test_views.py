@@ -100,14 +100,14 @@ def test_the_answer_names_all_that_is_promised() -> None:
         ("rolled_back", "rollback", "finish", True),
         ("rolled_back", "rollback", "rollback", True),
         ("upgraded", "upgrade", "finish", True),
-        ("upgraded", "upgrade", "rollback", False),  # it was over before
+        ("upgraded", "upgrade", "rollback", False),  # it had ended before
         ("failed", "upgrade", "rollback", False),
         ("stopping", "upgrade", "rollback", False),
         ("stopping", "upgrade", "finish", False),
     ],
 )
 def test_a_cancellation_ends_as_it_asked(phase: Phase, asked: str, after_stop: AfterStop, is_wanted: bool) -> None:
-    """Refused, or as ``after_stop`` says; any other end is an error."""
+    """Refused, or as ``after_stop`` sets; any other end is an error."""
     assert view(phase, asked=asked).is_end_of_cancel(after_stop) is is_wanted
 
 
@@ -172,7 +172,7 @@ def test_what_spark_refuses_has_a_remedy(differences: list[Difference], rehearsa
 
 
 def told_of(*steps: tuple[Phase, str], tells_end: bool = True, asked: str = "upgrade", **terms: Any) -> list[str]:
-    """What is told of these steps, one after the other."""
+    """What is reported of these steps, one after the other."""
     lines: list[str] = []
     telling = Telling(lines.append, tells_end=tells_end)
     upgrade = of_kind(UPGRADE, asked)
@@ -183,13 +183,13 @@ def told_of(*steps: tuple[Phase, str], tells_end: bool = True, asked: str = "upg
 
 
 def test_a_phase_is_told_once_though_it_is_several_steps() -> None:
-    """One for the phase, one for the order that is given in it; with news it is told again."""
+    """One for the phase, one for the order that is given in it; with news it is reported again."""
     lines = told_of(("stopping", ""), ("stopping", ""), ("started", ""), ("started", ""), ("returned", "it died"))
     assert [line.partition(":")[0] for line in lines] == ["stopping", "started", "returned"]
 
 
 def test_an_error_is_told_whole_at_the_end_and_nowhere_else() -> None:
-    """What it is while it goes on, what it said at the end."""
+    """What it is while it continues, what it reported at the end."""
     why = f"it is failed: ValueError: {'boom ' * 100}"
     lines = told_of(("unhealthy", why), ("returning", "not forward: the schema"), ("rolled_back", why))
     assert lines == [

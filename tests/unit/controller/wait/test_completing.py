@@ -1,4 +1,4 @@
-"""Up to which event time a stream is complete: through restarts, upgrades, drains and a way back."""
+"""Up to which event time a stream is complete: through restarts, upgrades, drains and a rollback."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def drained(stage: Stage) -> None:
 
 
 def starts_as(stage: Stage, deployment_id: str, start: StartPlan) -> None:
-    """The record of a deployment says that it starts like this."""
+    """The record of a deployment reports that it starts like this."""
     spec = replace(stage.spec(deployment_id), start=start)
     stage.store.put(layout.spec_key(STREAM, deployment_id), to_bytes(spec))
 
@@ -97,7 +97,7 @@ def test_the_watermark_that_the_last_committed_batch_ran_with_counts(stage: Stag
 
 
 def test_nothing_is_complete_before_a_batch_ran_with_a_watermark(stage: Stage) -> None:
-    """Batch 0 only computes the first one; so does a stream that has begun no batch."""
+    """Batch 0 only computes the first one; so does a stream that has started no batch."""
     stage.deploy()
     assert through(stage).to_json() == {
         "stream_id": STREAM, "query_name": None, "complete_through_at": None, "deployment_id": None, "queries": {},
@@ -144,7 +144,7 @@ def test_a_skipped_batch_takes_nothing_back(stage: Stage) -> None:
 
 
 def test_a_stream_stays_complete_while_its_successor_begins(stage: Stage) -> None:
-    """Between the deploy and the first batch, the predecessor's log tells; then the successor's own."""
+    """Between the deploy and the first batch, the predecessor's log counts; then the successor's own."""
     stage.deploy()
     stage.stopped(3)
     stage.deploy("print('v2')\n")
@@ -215,7 +215,7 @@ def test_a_deployment_whose_log_is_gone_is_known_by_its_last_event(
 
 @pytest.fixture
 def went_back(stage: Stage) -> Stage:
-    """d-0002 went on from d-0001 (batch 3) to batch 8; d-0003 undoes it, back to the end of d-0001."""
+    """d-0002 continued from d-0001 (batch 3) to batch 8; d-0003 undoes it, back to the end of d-0001."""
     stage.deploy()
     stopped = stage.stopped(3)
     stage.deploy("print('v2')\n")
@@ -229,7 +229,7 @@ def went_back(stage: Stage) -> Stage:
 
 
 def test_what_an_undo_took_back_is_not_complete_until_it_is_written_again(went_back: Stage) -> None:
-    """Its rows are out of the sink. The way back says from where."""
+    """Its rows are out of the sink. The rollback reports where they were."""
     found = through(went_back)
     assert (found.through_at, found.deployment_id, found.reopened_from_at) == (at(3), FIRST, at(8))
     copied(went_back, FIRST, THIRD, 3)
@@ -280,7 +280,7 @@ def test_a_condition_without_a_moment_is_a_mistake(stage: Stage) -> None:
 
 
 def test_a_query_without_a_watermark_never_completes_an_hour(stage: Stage) -> None:
-    """Said at once, with its name; a query beside it that has one can be named."""
+    """Reported at once, with its name; a query alongside it that has one can be named."""
     runs(stage, 3)
     fields: dict[str, Any] = {
         "query_id": "id",
@@ -303,14 +303,14 @@ def test_a_query_without_a_watermark_never_completes_an_hour(stage: Stage) -> No
 
 
 def test_a_query_that_the_stream_has_not_is_a_mistake(stage: Stage) -> None:
-    """Said with the names that it has."""
+    """Reported with the names that it has."""
     runs(stage, 3)
     with pytest.raises(InvalidRequestError, match=r"no query of this name.*counts"):
         look(stage, 2, "count").need_result()
 
 
 def test_a_stream_that_ended_before_is_given_up_when_nothing_starts_it(stage: Stage) -> None:
-    """Not at once: between a stop and the next deploy lies a moment."""
+    """Not at once: between a stop and the next deploy there is a moment."""
     stage.deploy()
     stage.stopped(3)
     assert look(stage, 3).outcome == "done"
@@ -333,7 +333,7 @@ def test_a_drained_stream_is_given_up_though_its_open_windows_were_written(stage
 
 
 def test_a_failed_stream_that_a_watcher_restarts_is_waited_for(stage: Stage) -> None:
-    """Unless the watcher gave up."""
+    """Unless the watcher has stopped."""
     runs(stage, 3)
     stage.end(state="exited")
     policy = RestartPolicy(on_failure="restart")

@@ -94,7 +94,7 @@ def test_an_end_without_a_drain_is_known_at_once(
 
 
 def test_a_deployment_that_was_replaced_is_not_waited_for(client: Controller, stream: ScriptedStream) -> None:
-    """It may have been taken over without a last word of its own."""
+    """It may have been taken over without its own last event."""
     attempt = stream.deploy().runs()
     stream.deploy()
     assert see(client, drain_of(attempt)).outcome == "over"
@@ -238,7 +238,7 @@ def test_a_snapshot_that_cannot_come_is_not_waited_for(client: Controller, strea
 
 
 def test_what_is_lost_may_still_come(client: Controller, stream: ScriptedStream) -> None:
-    """Silence is no end: only what an event or the launcher says is one."""
+    """Silence is no end: only what an event or the launcher reports is one."""
     attempt = stream.deploy(client.clock.now() - timedelta(hours=2))
     attempt.claim().started()
     attempt.beat(client.clock.now() - timedelta(hours=1))
@@ -246,7 +246,7 @@ def test_what_is_lost_may_still_come(client: Controller, stream: ScriptedStream)
 
 
 def test_a_wait_that_ends_says_what_was_last_seen(client: Controller, stream: ScriptedStream) -> None:
-    """And that the stream goes on (Law 6)."""
+    """And that the stream continues (Law 6)."""
     attempt = stream.deploy().runs()
     error = client.out_of_time(drain_of(attempt), DEADLINE)
     assert "running" in str(error.context["last_seen"])

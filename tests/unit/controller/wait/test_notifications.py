@@ -36,7 +36,7 @@ def test_what_waits_for_the_next_attempt_stays(stage: Stage) -> None:
 
 
 def test_a_drain_that_a_deploy_overtakes_is_told_its_end_before_it_is_deleted(stage: Stage) -> None:
-    """No order ends without an event; what was begun, or is over with its attempt, needs none. (1a.13, Laws 1 and 2)"""
+    """No order ends without an event, but one that was started or ended with its attempt. (1a.13, Laws 1 and 2)"""
     stage.deploy()
     stage.stopped()
     held = stage.controller.order("drain", STREAM, request_id="held")

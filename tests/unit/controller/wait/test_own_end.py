@@ -1,4 +1,4 @@
-"""A wait for the end of a run is over only when the stream has read all there was; each other end, as a table."""
+"""A wait for the end of a run ends only when the stream has read all there was; each other end, as a table."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_wait_that_follows_the_stream_is_over_at_the_end_of_what_continues_it(
 
 
 def test_a_run_that_watchers_restart_is_waited_for_until_they_give_it_up(stage: Stage) -> None:
-    """By ``wait`` alone; a retired stream is over."""
+    """By ``wait`` alone; a retired stream has ended."""
     stage.deploy()
     stage.controller.details.change_restart_policy(STREAM, {"on_failure": "restart"})
     stage.come_to_life()

@@ -1,4 +1,4 @@
-"""Waits have deadlines, and say what they saw."""
+"""Waits have deadlines, and report what they saw."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def healthy(deployment_id: str = "d-0001") -> WaitCondition:
 
 
 def is_healthy(stage: Stage, deployment_id: str = "d-0001") -> bool:
-    """By one look."""
+    """By one poll."""
     seen = stage.controller.look(healthy(deployment_id))
     assert seen.outcome == "done" or seen == PENDING
     return seen.outcome == "done"
@@ -140,7 +140,7 @@ def test_healthy_waits_for_the_queries_that_the_snapshot_knows(stage: Stage, is_
 
 
 def test_a_heartbeat_of_an_earlier_attempt_is_no_health(stage: Stage) -> None:
-    """Its batches say nothing about this attempt; a job that finishes by itself is healthy. (Law 6)"""
+    """Its batches prove nothing about this attempt; a job that finishes by itself is healthy. (Law 6)"""
     stage.deploy()
     stage.stopped()
     stage.beat(counts=QueryBeat(3, stage.clock.now(), True))
@@ -205,7 +205,7 @@ def test_a_failure_is_told_without_secrets_by_wait_status_and_outcome(stage: Sta
     ],
 )
 def test_waiting_for_what_cannot_come_is_a_conflict(stage: Stage, kind: type, fields: dict) -> None:
-    """A deployment that was stopped or replaced will not become healthy: the wait says so at once. (Law 6)"""
+    """A deployment that was stopped or replaced will not become healthy: the wait reports it at once. (Law 6)"""
     running(stage)
     stage.say(kind, **fields)
     with pytest.raises(ConflictError, match="cannot come"):
@@ -265,7 +265,7 @@ def test_a_drain_that_was_overtaken_by_a_stop_is_not_reached(stage: Stage) -> No
 
 
 def test_the_end_of_a_wait_for_catching_up_says_what_is_missing(stage: Stage) -> None:
-    """And that the work goes on. (Law 6)"""
+    """And that the work continues. (Law 6)"""
     running(stage, "counts")
     stage.run_batches(3)
     lag = SourceLag("rate", untold="it makes up rows as time passes")

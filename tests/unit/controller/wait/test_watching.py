@@ -1,4 +1,4 @@
-"""Status: where a stream stands, in one look."""
+"""Status: the state of a stream, by one poll."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.sim_stage import STREAM, Stage
 
 
 def test_status_shows_the_last_sign_of_life(stage: Stage) -> None:
-    """Queries, ages and the last event are what heartbeat and events say."""
+    """Queries, ages and the last event are those of heartbeat and events."""
     stage.deploy(version_label="one")
     stage.come_to_life(queries=("counts",))
     stage.beat(counts=QueryBeat(7, stage.clock.now(), True, idle_triggers=2, state_rows=3))
@@ -30,7 +30,7 @@ def test_status_shows_the_last_sign_of_life(stage: Stage) -> None:
 
 
 def test_status_of_what_ended_shows_where_it_ended(stage: Stage) -> None:
-    """The positions of the end (1a.4); times and rows of an earlier batch are not shown beside them."""
+    """The positions of the end (1a.4); times and rows of an earlier batch are not shown alongside them."""
     stage.deploy()
     stage.beat(counts=QueryBeat(1, stage.clock.now(), True, state_rows=2))
     stage.stopped(3)
@@ -120,14 +120,14 @@ def test_how_far_a_query_is_behind_is_said_as_of_when_and_only_while_it_runs(sta
     running = stage.controller.status(STREAM).queries["counts"].to_json()
     assert (running["behind"], running["behind_age_seconds"], running["seconds_to_zero"]) == ("nothing behind", 5, 0.0)
     assert running["batch_seconds"] == 2.5
-    stage.end(state="gone")  # without a last word
+    stage.end(state="gone")  # without a last event
     dead = stage.controller.status(STREAM).queries["counts"].to_json()
     assert [dead[name] for name in ("behind", "behind_age_seconds", "seconds_to_zero", "caught_up")] == [None] * 4
     assert (dead["is_active"], dead["lags_at"], len(stage.seen().events)) == (False, running["lags_at"], 3)
 
 
 def test_a_driver_elsewhere_that_cannot_be_asked_is_said_to_be_unknown(stage: Stage) -> None:
-    """By its heartbeats it runs; where it is, why that is not known stands, too, without secrets (1a.8)."""
+    """By its heartbeats it runs; its place is shown, and why its driver's state is unknown, without secrets (1a.8)."""
     stage.deploy()
     stage.come_to_life()
     handle = LaunchHandle("kubernetes", "d-0001-a0001", {"namespace": "streams", "pod": "p-1"})

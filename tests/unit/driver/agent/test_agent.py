@@ -68,7 +68,7 @@ def test_a_defect_of_ours_does_not_end_the_job(stream: SimulatedStream) -> None:
 
 
 def test_a_damaged_register_does_not_end_the_job(stream: SimulatedStream) -> None:
-    """An object in the store that is not what it must be is said, not obeyed (Law 7)."""
+    """An object in the store that is not what it must be is reported, not obeyed (Law 7)."""
     plan = make_plan(50)
     good = stream.checkpoints.get(layout.register_key(STREAM))
     assert good is not None
@@ -106,7 +106,7 @@ class FullLog(io.StringIO):
 
 
 def test_a_disk_that_was_full_for_home_and_log_costs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing could be written, and nowhere could that be said: with room again the heart beats."""
+    """Nothing could be written, and nowhere could that be reported: with room again the heart beats."""
     monkeypatch.setattr(sys, "stderr", FullLog())
     stream, faults = SimulatedStream(), FaultPlan()
     spec = stream.deploy(settings=AgentSettings(command_poll_seconds=0.01, heartbeat_seconds=0.01))

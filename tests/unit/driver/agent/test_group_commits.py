@@ -1,4 +1,4 @@
-"""Offsets of committed batches are told to a consumer group, and stop nothing where they cannot be."""
+"""Offsets of committed batches are reported to a consumer group, and stop nothing where they cannot be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(group: str, name: str = "topic") -> tuple[SimulatedStream, list[tuple[str, int]]]:
-    """A stream of some batches that is stopped; what its source was told of groups."""
+    """A stream of some batches that is stopped; what its source received about groups."""
     stream, plan = SimulatedStream(), make_plan(300, shows_sources=True)
     stream.deploy(settings=AgentSettings(commit_offsets_to_group=group))
     plan.sources[0].description = name
@@ -48,7 +48,7 @@ def test_without_a_name_nothing_is_told() -> None:
 
 
 def test_a_source_that_does_not_answer_stops_nothing() -> None:
-    """An event says so, once for its kind of question; the stream runs and stops as ever."""
+    """An event reports it, once for its kind of question; the stream runs and stops as ever."""
     stream, told = run("lag", "broken topic")
     assert told == []
     said = [event.text for event in stream.events_of(Noted)]

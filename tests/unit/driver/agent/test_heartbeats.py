@@ -47,7 +47,7 @@ def test_the_first_commit_or_idle_trigger_is_told_at_once(stream: SimulatedStrea
 
 
 def test_a_beat_says_where_each_query_stands(stream: SimulatedStream) -> None:
-    """Batch, time of its commit, rows of state, watermark and rates, as the last progress told."""
+    """Batch, time of its commit, rows of state, watermark and rates, as the last progress reported."""
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(make_plan(15))
@@ -128,7 +128,7 @@ def test_the_time_of_a_commit_stays_while_nothing_new_is_committed(stream: Simul
 
 
 def test_news_is_told_once_per_run(stream: SimulatedStream) -> None:
-    """After its first sign of life a query is told by the regular beats alone."""
+    """After its first sign of life a query is reported in the regular beats alone."""
 
     def script(driver: SimulatedDriver) -> None:
         heart = HeartbeatWriter(driver.supervisor.attempt)
@@ -170,7 +170,7 @@ def test_a_batch_of_before_has_the_time_at_which_it_was_seen_then_or_none(stream
 
 
 def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it(stream: SimulatedStream) -> None:
-    """Not that of the copy, nor of the first look; of a deployment that it did not begin with nothing is taken."""
+    """Not that of the copy, nor of the first poll; of a deployment that it did not start with nothing is taken."""
     plan = make_plan(15)
     stop(stream, plan, seconds=40.0)
     known = beat_of(stream).queries["counts"]
@@ -189,7 +189,7 @@ def test_a_restored_batch_has_the_time_at_which_the_deployment_before_saw_it(str
 
 
 def test_the_batch_of_a_flush_has_the_time_at_which_it_was_seen(stream: SimulatedStream) -> None:
-    """Also in an attempt that is there for the flush alone, and says of no query that it was started."""
+    """Also in an attempt that is there for the flush alone, and reports of no query that it was started."""
     plan = make_plan(15)
     stop(stream, plan, seconds=15.0)
     before = beat_of(stream).queries["counts"]
@@ -281,7 +281,7 @@ def test_the_end_of_a_run_that_failed_is_not_told_as_its_own(stream: SimulatedSt
 
 
 def test_when_a_deployment_first_had_nothing_to_commit_stays_told(stream: SimulatedStream) -> None:
-    """Over all its attempts; a query that commits first is not told so, however long it finds nothing later."""
+    """Over all its attempts; a query that commits first has none, however long it finds nothing later."""
     plan = make_plan(0)
     stop(stream, plan)
     (idle_at,) = beat_of(stream).first_idles.values()
@@ -310,7 +310,7 @@ def test_the_rate_of_input_is_that_of_the_last_minute() -> None:
 
 
 def test_the_rate_of_processing_is_that_of_batches_with_rows() -> None:
-    """Of the last minute; an empty batch says nothing about it."""
+    """Of the last minute; an empty batch shows nothing about it."""
     rates, at = RowRates(), START_AT
 
     def look(seconds: float, batch_id: int, rows: int, *, is_idle: bool = False) -> float:

@@ -1,4 +1,4 @@
-"""A home that vanishes under a running driver: the queries run on, and the agent goes on when it is back."""
+"""A home that vanishes under a running driver: the queries run on, and the agent continues when it is back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.vanishing_store import ABSENCES, Absence, VanishingStore
 
 
 def stream_elsewhere(*, has_record: bool = True) -> tuple[SimulatedStream, VanishingStore]:
-    """A deployed stream whose home may vanish, and whose checkpoints lie elsewhere."""
+    """A deployed stream whose home may vanish, and whose checkpoints are elsewhere."""
     home = VanishingStore(MemoryStore("home"))
     stream = SimulatedStream(home=home, checkpoints=MemoryStore("checkpoints"))
     if has_record:
@@ -196,7 +196,7 @@ def test_a_driver_of_a_deleted_stream_ends_when_its_queries_do() -> None:
 
 @pytest.mark.parametrize("absence", ABSENCES[:2])
 def test_a_query_that_starts_while_the_home_is_away_waits_for_it(absence: Absence) -> None:
-    """Its checkpoint lies in the home: an empty place is none to begin from. (Law 5)"""
+    """Its checkpoint is in the home: an empty place is no place to start from. (Law 5)"""
     store = VanishingStore(MemoryStore("home"))
     stream, plan = SimulatedStream(checkpoints=store), make_plan(100)
     stream.deploy()

@@ -1,4 +1,4 @@
-"""How far a query is behind is asked of its sources, beside the sign of life."""
+"""How far a query is behind is asked of its sources, alongside the sign of life."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def beat_after(stream: SimulatedStream, plan: SimulatedPlan, seconds: float, nam
 
 @pytest.mark.parametrize(("shows", "name"), [(True, "topic"), (True, "broken topic"), (False, "topic")])
 def test_rows_behind_are_in_the_sign_of_life(stream: SimulatedStream, shows: bool, name: str) -> None:
-    """The source's own count less what was committed; none where the source cannot tell."""
+    """The source's own count less what was committed; none where the source cannot count."""
     behind = beat_after(stream, make_plan(300, shows_sources=shows), 12.2, name).rows_behind
     if shows and name == "topic":
         assert behind is not None
@@ -93,7 +93,7 @@ LATER = [(number, number * 10.0, 1_300 - 100 * number) for number in range(1, 13
 def test_a_time_to_zero_is_by_the_least_of_the_last_batches_or_none(
     points: list[tuple[int, float, int]], seconds: float | None
 ) -> None:
-    """None where that grows, stands still, or was seen only once; what is long ago does not count."""
+    """None if that grows, does not move, or was seen only once; what is long ago does not count."""
     assert trend_of(points).seconds_to_zero(points[-1][2]) == seconds
 
 
@@ -148,7 +148,7 @@ def test_a_trigger_without_input_is_a_moment_at_which_nothing_was_behind() -> No
 
 
 def test_a_query_tells_how_fast_it_reads_and_how_fast_its_input_comes(stream: SimulatedStream) -> None:
-    """By the offsets of its last batches, from its first commit on: what lay there before it began came at no time."""
+    """By the offsets of its last batches, from its first commit on: earlier input has no time of arrival."""
     plan = make_plan(300, shows_sources=True, batch_seconds=1.85)
     stream.clock.every(1.0, lambda: plan.sources[0].add(*[75_000] * 20))
     beat = beat_after(stream, plan, 92.2)

@@ -85,7 +85,7 @@ def test_a_disk_that_stays_full_ends_the_request_with_the_reason(stream: Simulat
 
 
 def test_two_commands_of_one_request_are_one_snapshot(stream: SimulatedStream) -> None:
-    """The second one is ignored, and told which snapshot it has become; another request is another one (Law 2)."""
+    """The second is ignored, and its event names the snapshot it became; another request is another one (Law 2)."""
     for number, request_id in enumerate(["r-1", "r-1", "r-2", "r-1"]):
         stream.order_at(3.0 + number // 3 * 2.0, SnapshotRequest, request_id=request_id)
     stream.order_at(9.0, StopRequest)
@@ -133,7 +133,7 @@ def run_with_slow_place(stream: SimulatedStream, *plans: SimulatedPlan) -> None:
 
 
 def test_a_copy_to_a_slow_place_gives_way_to_a_stop() -> None:
-    """The end has a snapshot of its own; the request has its end, too (Law 6)."""
+    """The end has its own snapshot; the request has its end, too (Law 6)."""
     stream = SimulatedStream()
     stream.order_at(10.0, SnapshotRequest)
     stream.order_at(20.0, StopRequest)

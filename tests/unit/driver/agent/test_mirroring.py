@@ -76,7 +76,7 @@ def test_every_snapshot_is_copied_and_told_once() -> None:
 
 
 def test_the_checkpoints_under_another_name_are_no_mirror() -> None:
-    """It is said, and nothing is told to be copied."""
+    """It is reported, and no copy is."""
     places, checkpoints = Places(), MemoryStore()
     places.stores[MIRROR] = checkpoints
     stream, _, mirroring = run_with(places, MIRROR, checkpoints=checkpoints)
@@ -98,7 +98,7 @@ def test_what_is_being_pruned_is_no_fault_of_a_mirror() -> None:
 
 
 def test_a_mirror_that_is_away_is_said_once_and_asked_again() -> None:
-    """The other one has everything meanwhile; the job hears nothing of it."""
+    """The other one has everything in the meantime; the job hears nothing of it."""
     places = Places()
     places.away.add(MIRROR)
     stream, attempt, mirroring = run_with(places, MIRROR, "memory://other")
@@ -114,7 +114,7 @@ def test_a_mirror_that_is_away_is_said_once_and_asked_again() -> None:
 
 
 def test_a_damaged_snapshot_does_not_hold_up_the_others() -> None:
-    """It is told by its file, and is at no mirror."""
+    """It is reported with its file, and is at no mirror."""
     places = Places()
     stream, _, mirroring = run_with(places, MIRROR)
     folder = layout.snapshot_data_folder(STREAM, "d-0001-live-000001", "counts")
@@ -142,7 +142,7 @@ def test_a_place_that_is_lost_does_not_hold_up_what_lies_elsewhere(tmp_path: Pat
 
 
 def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(tmp_path: Path) -> None:
-    """The next attempt finds it there, and has nothing to say of it."""
+    """The next attempt finds it there, and has nothing to report about it."""
     places = Places()
     stream, attempt, mirroring = run_with(places, MIRROR)
     mirroring.round()

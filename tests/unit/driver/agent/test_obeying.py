@@ -28,7 +28,7 @@ def write(stream: SimulatedStream, command: Command) -> None:
 
 @pytest.mark.parametrize("kind", [DrainNotification, StopRequest, SnapshotRequest])
 def test_a_command_for_another_deployment_is_ignored(stream: SimulatedStream, kind: type[Command]) -> None:
-    """Only the deployment that an order names obeys it; it is told, and cleaned up."""
+    """Only the deployment that an order names obeys it; it is reported, and cleaned up."""
     command = replace(make_command(kind, stream.clock, "d-0001"), deployment_id="d-0009")
     write(stream, command)
     run_until_stopped(stream)
@@ -71,7 +71,7 @@ def test_a_command_for_a_later_attempt_is_left_alone(stream: SimulatedStream) ->
 
 @pytest.mark.parametrize("kind", [DrainNotification, StopRequest, SnapshotRequest])
 def test_a_command_read_after_its_deadline_expires(stream: SimulatedStream, kind: type[Command]) -> None:
-    """Not begun by then, it is not begun at all; the job runs on."""
+    """Not started by then, it is not started at all; the job runs on."""
     command = stream.order(kind, within_seconds=1.0)
     stream.clock.advance(2.0)
     run_until_stopped(stream)
@@ -118,7 +118,7 @@ BAD_OBJECTS = {
 
 @pytest.mark.parametrize("name", BAD_OBJECTS)
 def test_an_object_that_is_no_command_is_rejected_once_and_stops_nobody(stream: SimulatedStream, name: str) -> None:
-    """Damaged, unknown or newer: said once with its key, never obeyed, never fatal to the agent (Law 7)."""
+    """Damaged, unknown or newer: reported once with its key, never obeyed, never fatal to the agent (Law 7)."""
     key = layout.command_key(STREAM, "d-0001", 1)
     stream.checkpoints.put(key, BAD_OBJECTS[name])
     run_until_stopped(stream)
@@ -170,7 +170,7 @@ def test_a_command_that_had_its_end_is_not_obeyed_again(stream: SimulatedStream)
 
 
 def test_orders_that_come_after_the_end_are_ignored_with_the_reason(stream: SimulatedStream) -> None:
-    """A stop after a stop, or a snapshot after it, is told that it came too late."""
+    """A stop after a stop, or a snapshot after it, is ignored since it came too late."""
     stream.order_at(2.0, StopRequest)
 
     def script(driver: SimulatedDriver) -> None:

@@ -31,7 +31,7 @@ def stream() -> SimulatedStream:
 def lived(
     seconds: float, rows: int = 5_000, settings: AgentSettings = EVERY, stream: SimulatedStream | None = None
 ) -> SimulatedStream:
-    """A stream that ran for so long, and was stopped."""
+    """A stream that ran for the given time, and was stopped."""
     if stream is None:
         stream = SimulatedStream()
         stream.deploy(settings=settings)
@@ -51,7 +51,7 @@ def seconds_of(stream: SimulatedStream, deployment_id: str = "d-0001", attempt: 
 
 
 def test_they_are_taken_every_so_often_at_committed_batches() -> None:
-    """Without a command; each has an id of its own, is whole, and sealed."""
+    """Without a command; each has its own id, is complete, and sealed."""
     stream = lived(45)
     ready = stream.events_of(SnapshotReady)
     assert [event.snapshot_id for event in ready] == [f"d-0001-live-a0001-{number:06d}" for number in (1, 2, 3, 4)]
@@ -68,7 +68,7 @@ def test_they_are_taken_every_so_often_at_committed_batches() -> None:
 
 @pytest.mark.parametrize(("rows", "settings", "count"), [(5_000, AgentSettings(), 0), (20, EVERY, 1), (0, EVERY, 0)])
 def test_none_is_taken_by_default_or_without_a_new_batch(rows: int, settings: AgentSettings, count: int) -> None:
-    """Not a second one of a position, nor one before the first batch; and no event says so."""
+    """Not a second one of a position, nor one before the first batch; and no event reports it."""
     stream = lived(100, rows, settings)
     assert len(stream.events_of(SnapshotReady)) == count
     assert stream.events_of(Noted) == []
@@ -112,7 +112,7 @@ def test_it_is_quiet_while_an_ending_is_under_way(stream: SimulatedStream, kind:
 
 
 def test_it_is_quiet_while_a_drain_is_tried(stream: SimulatedStream) -> None:
-    """That is how its ending begins; both would read the same disk."""
+    """That is how its ending starts; both would read the same disk."""
     driver = SimulatedDriver(stream)
     attempt = driver.supervisor.attempt
     trials: list[Any] = []
@@ -149,7 +149,7 @@ def test_a_full_disk_delays_one() -> None:
 
 
 def test_what_does_not_work_is_told_once_and_tried_again(stream: SimulatedStream) -> None:
-    """A damaged log: an event the first time, lines in the log after it, and a snapshot when it is mended (Law 7)."""
+    """A damaged log: an event the first time, lines in the log after it, and a snapshot when it is fixed (Law 7)."""
     key = "flights/deployments/d-0001/checkpoints/counts/metadata"
 
     def damage() -> None:

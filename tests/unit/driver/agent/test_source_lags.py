@@ -35,7 +35,7 @@ class Folder(UnaskedSource):
 
 
 class Silent(UnaskedSource):
-    """Knows, and does not say how far behind."""
+    """Knows that it is behind, and does not report how far."""
 
     def lag(self, offset: str) -> Lag | Untold | None:
         return None
@@ -83,7 +83,7 @@ def test_files_that_stand_in_no_book_are_left(checkpoint: Checkpoint) -> None:
     files = measures(known(FileSource(), folder, "file /in"))
     assert files.behind("q", checkpoint, ['{"logOffset":0}']) == (SourceLag("file /in", 3, "files"),)
     assert files.behind("q", checkpoint, ['{"logOffset":2}']) == (SourceLag("file /in", 1, "files"),)
-    checkpoint.store.delete(checkpoint.key("sources/0/1"))  # merged and removed meanwhile: it was read already
+    checkpoint.store.delete(checkpoint.key("sources/0/1"))  # merged and removed: it was read already
     assert files.behind("q", checkpoint, ['{"logOffset":2}'])[0].behind == 1
     assert files.has_listings("q")
 

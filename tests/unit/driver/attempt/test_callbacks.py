@@ -12,7 +12,7 @@ def close(end: JobEnd) -> None:
 
 
 def test_each_function_has_a_name_of_its_own() -> None:
-    """Events tell them apart, so the driver does not take one for another."""
+    """Events distinguish them, so the driver does not take one for another."""
     callbacks = Callbacks()
     callbacks.add("drain", close, 1.0)
     callbacks.add("drain", close, 1.0)

@@ -8,7 +8,7 @@ from support.simulated_driver import SimulatedStream, assert_nothing_lost, make_
 
 
 def test_a_drain_is_taken_back_while_it_waits_for_its_batch(stream: SimulatedStream) -> None:
-    """Possible until its flush begins; one event answers both, and names the requester."""
+    """Possible until its flush starts; one event answers both, and names the requester."""
     plan = make_plan(200, batch_seconds=5.0)
     stream.order_at(6.0, DrainNotification)
     stream.order_at(7.0, CancelRequest)

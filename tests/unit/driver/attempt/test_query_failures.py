@@ -1,4 +1,4 @@
-"""Queries that fail while others run: told once, and what an end of the deployment does with them."""
+"""Queries that fail while others run: reported once, and what an end of the deployment does with them."""
 
 from __future__ import annotations
 
@@ -429,7 +429,7 @@ def test_a_script_that_starts_its_failed_query_again_is_told_of_each_failure() -
 
 
 def test_a_home_that_is_away_hears_of_the_failure_later() -> None:
-    """With the batch that had failed; the other query runs on meanwhile (Law 7)."""
+    """With the batch that had failed; the other query runs on in the meantime (Law 7)."""
     stream, both = deployed(), plans()
     faults = FaultPlan()
     home = FaultyStore(stream.checkpoints if isinstance(stream.checkpoints, MemoryStore) else MemoryStore(), faults)

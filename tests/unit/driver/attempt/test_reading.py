@@ -1,4 +1,4 @@
-"""``airflow_streamstate.driver.attempt.read_recorder``: what a real script in a process of its own is seen to read."""
+"""``airflow_streamstate.driver.attempt.read_recorder``: what a real script in its own process is seen to read."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def seen(tmp_path: Path, script: str, *arguments: str, **environment: str) -> tu
 
 
 def test_what_the_script_opens_is_seen_however_it_opens_it(tmp_path: Path) -> None:
-    """By ``open``, ``os.open``, pathlib, configparser, and by its own modules; beside it, in the current folder, by an
-    argument, or of ``--files``; not what it writes, what is pinned, and what others open."""
+    """By ``open``, ``os.open``, pathlib, configparser, and by its own modules; next to it, in the current folder, by
+    an argument, or of ``--files``; not what it writes, what is pinned, and what others open."""
     (tmp_path / "app" / "conf").mkdir(parents=True)
     (tmp_path / "work").mkdir()
     for name in ("feeds.json", "conf/a.ini", "raw.bin", "pinned.py", ".env"):

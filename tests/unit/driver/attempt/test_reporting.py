@@ -36,7 +36,7 @@ def write_started(desk: Desk) -> None:
 
 
 def test_an_event_is_written_once_the_store_is_back() -> None:
-    """A store outage never ends the job: the event waits for the store, and the log says so once."""
+    """A store outage never ends the job: the event waits for the store, and the log reports it once."""
     desk = Desk(FaultPlan(dict.fromkeys(range(1, 9), Fault.UNAVAILABLE)))
     write_started(desk)
     assert desk.kinds() == ["Started"]
@@ -129,7 +129,7 @@ def test_a_log_that_takes_no_line_costs_the_line_alone(log: io.StringIO, monkeyp
 
 
 def test_outages_are_kept_apart_by_what_failed() -> None:
-    """The success of one activity neither ends the outage of another, nor repeats its lines more than twice a
+    """The success of one activity neither ends the outage of any other, nor repeats its lines more than twice a
     minute."""
     desk = Desk()
     refused, away = StoreRefusedError("permission denied"), UnavailableError("the home is not there")

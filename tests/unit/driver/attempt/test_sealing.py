@@ -18,7 +18,7 @@ STOPPED = "d-0001-stopped-000001"
 
 @pytest.fixture
 def successor(stream: SimulatedStream) -> SimulatedDriver:
-    """A driver of d-0002, which starts from the stopped d-0001, before its script begins."""
+    """A driver of d-0002, which starts from the stopped d-0001, before its script starts."""
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(make_plan())) == 0
     stream.deploy(2, StartPlan("restore", STOPPED, "d-0001"))
@@ -47,7 +47,7 @@ def test_the_next_driver_seals_what_the_one_before_left(stream: SimulatedStream,
 def test_a_snapshot_that_is_not_whole_is_told_and_not_sealed(
     stream: SimulatedStream, successor: SimulatedDriver
 ) -> None:
-    """A file of another size is noted; the job runs on (Law 7)."""
+    """A file of a different size is noted; the job runs on (Law 7)."""
     manifest = stream.control.need_manifest(STOPPED)
     stream.checkpoints.put(data_files(manifest, "counts")["metadata"], b"other bytes")
     seal_older(successor.supervisor.attempt)

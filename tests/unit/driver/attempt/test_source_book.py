@@ -163,8 +163,8 @@ def startable_of(source: SimulatedSource, count: int) -> StartableQuery:
 
 
 def test_an_answer_that_comes_after_another_start_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It tells nothing about the new run: an old offset would count as one of the new source. And the answers of other
-    sources than those asked are not taken."""
+    """It proves nothing about the new run: an old offset would count as one of the new source. And the answers of
+    other sources than those asked are not taken."""
     install(tmp_path, monkeypatch, {"restartingone": f"{__name__}:RestartingConnector"})
     book = query_sources.SourceBook(
         Reporter(SimulatedStream().control.journal("d-0001"), 1, FakeClock(), lambda _line: None)

@@ -98,7 +98,7 @@ def test_answers_that_agree_are_kept_in_two() -> None:
 
 
 def test_a_source_that_did_not_answer_at_the_start_is_held_against_what_was_kept() -> None:
-    """A topic that was recreated meanwhile is reported, and not skipped."""
+    """A topic that was recreated in the meantime is reported, and not skipped."""
     history = seen(kept=OLD)
     assert history.add(Sighting(NEW, 8, 9)) == ("id",)
     assert history.add(Sighting(NEW, 10, 11)) == ()

@@ -17,7 +17,7 @@ from support.simulated_query import SimulatedPlan
 
 
 def rehearsed(stage: Stage, plan: SimulatedPlan, snapshot_id: str, **asked: Any) -> RehearsedQuery:
-    """The outcome of the one query; two batches are asked for, unless ``batches`` says otherwise."""
+    """The outcome of the one query; two batches are asked for, unless ``batches`` is set otherwise."""
     stage.rehearsed(plan, snapshot_id, **{"batches": 2, "rows": 1_000, **asked})
     return stage.verdict.queries["counts"]
 
@@ -37,7 +37,7 @@ def test_the_last_batches_run_again_with_their_rows(stage: Stage, plan: Simulate
 
 
 def test_without_rows_a_version_that_fails_on_one_is_accepted(stage: Stage, plan: SimulatedPlan) -> None:
-    """Its empty batch runs: only rows tell."""
+    """Its empty batch runs: only rows show the failure."""
     snapshot_id = stage.stopped(plan)
     last = stage.last_batch_id
     broken = replace(plan, fails_on_rows_of={last})
@@ -45,7 +45,7 @@ def test_without_rows_a_version_that_fails_on_one_is_accepted(stage: Stage, plan
 
 
 def test_a_version_that_fails_on_a_row_is_named_with_its_batch(stage: Stage, plan: SimulatedPlan) -> None:
-    """The first batch that ran before it is told, too."""
+    """The first batch that ran before it is reported, too."""
     snapshot_id = stage.stopped(plan)
     last = stage.last_batch_id
     found = rehearsed(stage, replace(plan, fails_on_rows_of={last}), snapshot_id)
@@ -56,7 +56,7 @@ def test_a_version_that_fails_on_a_row_is_named_with_its_batch(stage: Stage, pla
 
 
 def test_rows_are_bounded(stage: Stage, plan: SimulatedPlan) -> None:
-    """No batch begins once so many rows were read; what did not run is told."""
+    """No batch starts once the given number of rows was read; what did not run is reported."""
     snapshot_id = stage.stopped(plan)
     last = stage.last_batch_id
     found = rehearsed(stage, plan, snapshot_id, rows=1)
@@ -73,7 +73,7 @@ def with_connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("with_connector")
 def test_a_batch_with_more_rows_is_read_in_part(stage: Stage) -> None:
-    """By its source's own offsets, from its beginning; how much is told, and the batch after it does not run."""
+    """By its source's own offsets, from its beginning; how much is reported, and the batch after it does not run."""
     plan = make_plan(shows_sources=True)
     snapshot_id = stage.stopped(plan)
     last = stage.last_batch_id
@@ -83,7 +83,7 @@ def test_a_batch_with_more_rows_is_read_in_part(stage: Stage) -> None:
 
 
 def test_without_the_state_of_before_the_rows_go_into_the_newest(stage: Stage, plan: SimulatedPlan) -> None:
-    """Spark has cleaned up meanwhile; the verdict says so."""
+    """Spark has cleaned up in the meantime; the verdict reports it."""
     snapshot_id = stage.stopped(plan)
     checkpoint = stage.old_checkpoint
     last = checkpoint.position().batch_id
@@ -106,7 +106,7 @@ def test_a_version_after_a_drain_gets_rows_too(stage: Stage, plan: SimulatedPlan
 
 
 def test_a_stream_that_has_read_nothing_runs_an_empty_batch_alone(stage: Stage) -> None:
-    """And says so."""
+    """And the verdict reports it."""
     plan = make_plan(rows=0)
     snapshot_id = stage.stopped(plan)
     found = rehearsed(stage, plan, snapshot_id)

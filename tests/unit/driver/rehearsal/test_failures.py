@@ -55,7 +55,7 @@ def raised(distance: object) -> Exception:
 
 
 def test_the_arguments_come_first_and_no_value_is_long() -> None:
-    """A value that cannot be shown is told as such."""
+    """A value that cannot be shown is reported as such."""
     found = values_at(raised(447).__traceback__)
     assert found.startswith("test_failures.py, line ")
     assert ", in speed: distance=447, minutes=0, text=<str of 1000>" in found
@@ -88,7 +88,7 @@ def failed_at(function: Callable[..., object], *arguments: object) -> str:
 
 
 def shown(value: object) -> str:
-    """How a local value is told."""
+    """How a local value is reported."""
 
     def fail(value: object) -> None:
         raise ValueError
@@ -124,7 +124,7 @@ def test_values_under_the_name_of_a_secret_are_hidden() -> None:
 
 @pytest.mark.parametrize("before", range(90, 130))
 def test_no_part_of_a_secret_is_left_by_a_cut(before: int) -> None:
-    """Whole it is found and hidden, wherever it stands; half of it would not be."""
+    """As a whole it is found and hidden, wherever it is; half of it would not be."""
     secret = "hunter22hunter22"
     for value in (
         "x" * before + secret,
@@ -169,7 +169,7 @@ def test_the_innermost_place_of_the_user_is_shown() -> None:
 def test_a_distribution_of_spark_is_a_library(
     name: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its folders are none of packages; the script beside them is the user's."""
+    """Its folders are none of packages; the script alongside them is the user's."""
     library = loaded(tmp_path / folder / "__init__.py", "def call(of): of.no")
     script = loaded(tmp_path / "spark" / "job.py", "def job(call, of): call(of)")
     assert failed_at(script.job, library.call, 1) == "__init__.py, line 1, in call: of=1"
@@ -220,7 +220,7 @@ TOTAL = counted.__code__.co_firstlineno + 5
 def test_the_terminal_is_given_back_until_the_next_stop(
     last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each ``c``, with a breakpoint set, and where a person steps past the end; each stop connects anew."""
+    """At each ``c``, with a breakpoint set, and where a person steps past the end; each stop connects again."""
     path = str(tmp_path / "pdb")
     monkeypatch.setattr(sys, "breakpointhook", sys.breakpointhook)
     debug_breakpoints(path)

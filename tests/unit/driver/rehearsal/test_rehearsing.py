@@ -1,4 +1,4 @@
-"""A rehearsal, with simulated queries: what it tries, what it says, and what it leaves alone."""
+"""A rehearsal, with simulated queries: what it tries, what it reports, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.simulated_query import SimulatedPlan, SimulatedStartable
 
 
 def test_a_version_that_fits_is_accepted_and_nothing_but_its_own_is_touched(stage: Stage, plan: SimulatedPlan) -> None:
-    """No input is read, no sink written, no event said, and the snapshot and all checkpoints stay (Law 4)."""
+    """No input is read, no sink written, no event reported, and the snapshot and all checkpoints stay (Law 4)."""
     snapshot_id = stage.stopped(plan)
     before, reads, sink = stage.outside(), list(plan.sources[0].reads), dict(plan.sink.counts())
     rehearsing = stage.rehearsing(snapshot_id)
@@ -42,7 +42,7 @@ def test_a_version_that_fits_is_accepted_and_nothing_but_its_own_is_touched(stag
 
 
 def test_a_batch_that_fails_is_told_and_the_next_query_is_tried_all_the_same(stage: Stage, plan: SimulatedPlan) -> None:
-    """What Spark says is the verdict; the script goes on as if nothing were wrong."""
+    """What Spark reports is the verdict; the script continues as if nothing were wrong."""
     snapshot_id = stage.stopped(plan)
     rehearsing = stage.rehearsing(snapshot_id, allow_new_queries=("more",))
     last = stage.stream.control.need_manifest(snapshot_id).queries["counts"].position.batch_id
@@ -76,7 +76,7 @@ def test_a_start_that_would_be_refused_is_refused_in_the_same_words(stage: Stage
 
 
 def test_a_query_named_by_the_application_is_refused_with_the_line_to_add(stage: Stage, plan: SimulatedPlan) -> None:
-    """No later start would find it: said while the old version runs. A name that the snapshot knows is no matter."""
+    """No later start would find it: reported while the old version runs. A name that the snapshot knows is fine."""
     rehearsing = stage.rehearsing(stage.stopped(plan))
     rehearsing.session_started("4.2.0", "local-17")
     startable = SimulatedStartable(stage.stream.checkpoints, stage.stream.clock, plan)
@@ -159,7 +159,7 @@ def test_a_script_that_fails_before_all_known_queries_are_tried_tells_what_it_ha
 
 
 def test_a_script_that_fails_after_its_queries_leaves_the_verdict_to_them(stage: Stage, plan: SimulatedPlan) -> None:
-    """It may read what a query that is over does not have; a note has its words, without its secrets."""
+    """It may read what a query that has ended does not have; a note has its words, without its secrets."""
     rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=200.0)
     stage.start(rehearsing, plan)
     failure = ScriptFailure(f"TypeError: {SECRET} is not subscriptable", f"Traceback …\nTypeError: {SECRET}", 1)
@@ -200,7 +200,7 @@ def test_a_failure_that_no_rehearsal_makes_counts(stage: Stage, plan: SimulatedP
 
 
 def test_a_query_that_is_started_again_is_tried_once(stage: Stage, plan: SimulatedPlan) -> None:
-    """A loop around ``start()`` rehearses nothing twice; it is said."""
+    """A loop around ``start()`` rehearses nothing twice; it is reported."""
     rehearsing = stage.rehearsing(stage.stopped(plan))
     stage.start(rehearsing, plan)
     stage.start(rehearsing, plan)
@@ -233,7 +233,7 @@ def test_a_plan_is_recorded_with_what_the_state_holds_it_to(stage: Stage, plan: 
 
 
 def test_a_script_that_hangs_is_ended_at_the_deadline(stage: Stage, plan: SimulatedPlan) -> None:
-    """And says what it was busy with."""
+    """And reports what it was busy with."""
     rehearsing = stage.rehearsing(stage.stopped(plan))
     ended: list[int] = []
     oversee(rehearsing, ended.append, pause_seconds=5.0)
@@ -279,7 +279,7 @@ def test_a_script_that_never_ends_by_itself_is_asked_to_end_a_while_after_its_la
 def test_a_script_that_does_not_end_when_it_is_asked_is_ended_with_its_process(
     stage: Stage, plan: SimulatedPlan
 ) -> None:
-    """Its verdict stands: nothing is wrong with its queries."""
+    """Its verdict stays: nothing is wrong with its queries."""
     rehearsing = stage.rehearsing(stage.stopped(plan), waits_seconds=200.0)
     stage.start(rehearsing, plan)
     assert asked(stage, rehearsing) == [30, 40, 50, 60, 70, 80, 90, 100]
@@ -291,7 +291,7 @@ def test_a_script_that_does_not_end_when_it_is_asked_is_ended_with_its_process(
 
 
 def test_a_loop_around_start_is_asked_to_end_like_one_around_a_wait(stage: Stage, plan: SimulatedPlan) -> None:
-    """A query that is started again says nothing new; a start after the question ends its thread."""
+    """A query that is started again reports nothing new; a start after the question ends its thread."""
     rehearsing = stage.rehearsing(stage.stopped(plan))
     stage.start(rehearsing, plan)
     stage.stream.clock.after(20.0, lambda: stage.start(rehearsing, plan))
@@ -330,7 +330,7 @@ def refused_by_spark(stage: Stage, plan: SimulatedPlan, snapshot_id: str) -> Sim
 
 
 def folders(stage: Stage) -> set[str]:
-    """What lies right below the rehearsal."""
+    """What is right below the rehearsal."""
     own = layout.deployment_folder(STREAM, REHEARSAL)
     keys = [info.key for info in stage.stream.checkpoints.list_objects(f"{own}/")]
     return {key[len(own) + 1 :].partition("/")[0] for key in keys}
@@ -374,7 +374,7 @@ def test_state_that_does_not_fit_is_tried_once_more_as_after_a_drain(stage: Stag
 
 
 def test_what_was_tried_as_after_a_drain_can_be_warmed_on_its_seed(stage: Stage, plan: SimulatedPlan) -> None:
-    """By the attempt of the last run, after whose trial its checkpoint goes on; that of the first run stands before a
+    """By the attempt of the last run, after whose trial its checkpoint continues; that of the first run ends before a
     batch that failed."""
     snapshot_id = stage.stopped(plan)
     rehearsing = stage.rehearsing(snapshot_id, seeds="if_needed", waits_seconds=60.0, batches=1)
@@ -391,7 +391,7 @@ def test_what_was_tried_as_after_a_drain_can_be_warmed_on_its_seed(stage: Stage,
 
 
 def test_a_query_of_one_batch_is_tried_as_after_a_drain() -> None:
-    """A drain's flush is a batch of its own: a query that has committed nothing but batch 0 is seeded behind it."""
+    """A drain's flush is its own batch: a query that has committed nothing but batch 0 is seeded behind it."""
     stage, plan = Stage(), make_plan(rows=4)
     snapshot_id = stage.stopped(plan, at_seconds=0.6)
     manifest = stage.stream.control.need_manifest(snapshot_id)
@@ -410,7 +410,7 @@ def test_a_query_of_one_batch_is_tried_as_after_a_drain() -> None:
 def test_a_pass_for_the_seed_follows_where_the_plan_needs_a_drain_or_one_is_wanted(
     stage: Stage, plan: SimulatedPlan, seeds: SeedTrial, is_changed: bool, is_begun: bool
 ) -> None:
-    """Spark takes another delay of a watermark without a word: the plan tells."""
+    """Spark takes another delay of a watermark without a word: the plan shows it."""
     rehearsing = stage.rehearsed(
         replace(plan, delay_ms=7_000) if is_changed else plan, stage.stopped(plan), seeds=seeds
     )
@@ -463,7 +463,7 @@ def test_a_second_pass_follows_where_it_was_asked_for(
 def test_the_sinks_of_all_its_queries_are_warmed_where_its_driver_is_to_wait(
     stage: Stage, plan: SimulatedPlan, waits_seconds: float | None, rehearse: bool
 ) -> None:
-    """Under the id that each query goes on with. The second pass sees its first query alone before the handover."""
+    """Under the id that each query continues with. The second pass sees its first query alone before the handover."""
     snapshot_id = stage.stopped(plan)
     rehearsing = stage.rehearsing(
         snapshot_id, waits_seconds=waits_seconds, rehearse=rehearse, allow_new_queries=("more",)
@@ -538,7 +538,7 @@ def test_a_controller_that_was_first_has_the_last_word(stage: Stage, plan: Simul
 
 
 def test_a_sink_that_a_start_could_not_use_refuses_before_a_batch_runs(stage: Stage, plan: SimulatedPlan) -> None:
-    """The same question as at the start, on the place of the old version; what is remarked on it is told."""
+    """The same question as at the start, at the place of the old version; remarks on it are reported."""
     snapshot_id = stage.stopped(plan)
     reads = list(plan.sources[0].reads)
     refused = InvalidRequestError("its location is not empty", next_step="Name it by .option.")

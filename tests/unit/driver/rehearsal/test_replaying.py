@@ -39,7 +39,7 @@ def test_batches_run_again_into_files_and_into_no_sink(stage: Stage, plan: Simul
 def test_a_batch_that_was_planned_and_never_committed_runs_as_it_was_planned(
     stage: Stage, plan: SimulatedPlan, tmp_path: Path
 ) -> None:
-    """The one that failed: it fails again with the script's own error, and runs in a version that is mended."""
+    """The one that failed: it fails again with the script's own error, and runs in a version that is fixed."""
     stage.stopped(plan)
     checkpoint, last = stage.old_checkpoint, stage.last_batch_id
     checkpoint.store.delete(checkpoint.commit_key(last))
@@ -56,7 +56,7 @@ def test_a_batch_that_was_planned_and_never_committed_runs_as_it_was_planned(
 
 
 def test_what_did_not_run_is_told(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
-    """The batches after the one that fails have no state to begin with."""
+    """The batches after the one that fails have no state to start with."""
     stage.stopped(plan)
     last = stage.last_batch_id
     found = replayed(stage, replace(plan, fails_on_rows_of={last - 1}), tmp_path, last - 1, last)
@@ -80,7 +80,7 @@ def test_rows_are_compared_with_those_of_another_version(stage: Stage, plan: Sim
 def test_the_state_afterwards_is_compared_where_both_versions_came_to_their_end(
     stage: Stage, plan: SimulatedPlan, tmp_path: Path
 ) -> None:
-    """Table by table; where the recorded version failed, a note says why not."""
+    """Table by table; where the recorded version failed, a note reports why not."""
     stage.stopped(plan)
     last = stage.last_batch_id
     failing = replace(plan, fails_on_rows_of={last})
@@ -101,7 +101,7 @@ def test_the_state_afterwards_is_compared_where_both_versions_came_to_their_end(
 
 
 def test_each_table_of_state_is_compared_or_named(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
-    """One that fails stops no other, and one that a version does not have is told, whichever it is."""
+    """One that fails stops no other, and one that a version does not have is reported, whichever it is."""
     stage.stopped(plan)
     last, out = stage.last_batch_id, str(tmp_path / "old")
     older = replace(plan, state_tables=("0-a/rows", "0-counts/rows", "1-gone/rows", "1-unread/rows"))
@@ -153,7 +153,7 @@ def test_batches_that_have_run_are_told_where_the_deadline_passes_in_a_compariso
 
 
 def test_a_function_is_called_only_where_there_is_one(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
-    """A query with another sink says so."""
+    """A query with another sink reports it."""
     stage.stopped(plan)
     terms = Replay({"counts": (stage.last_batch_id,)}, str(tmp_path), calls_foreach_batch=True)
     stage.rehearsed(plan, None, "counts", replay=terms)
@@ -164,7 +164,7 @@ def test_a_function_is_called_only_where_there_is_one(stage: Stage, plan: Simula
 def test_a_function_that_fails_is_looked_into_while_its_rows_are_there(
     stage: Stage, plan: SimulatedPlan, tmp_path: Path
 ) -> None:
-    """It is called once, with the rows of the batch; where it fails, its values are told."""
+    """It is called once, with the rows of the batch; where it fails, its values are reported."""
     stage.stopped(plan)
     called: list[tuple[list[int], int]] = []
 
@@ -221,7 +221,7 @@ def test_a_version_that_reads_other_sources_is_refused(stage: Stage, plan: Simul
 
 
 def test_a_query_that_was_not_asked_for_is_not_run(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
-    """Its ``start()`` returns a query that is over."""
+    """Its ``start()`` returns a query that has ended."""
     stage.stopped(plan)
     found = replayed(stage, plan, tmp_path, stage.last_batch_id, name="raw")
     assert (found.outcome, found.notes) == ("not_run", ("no batch of it was asked for",))

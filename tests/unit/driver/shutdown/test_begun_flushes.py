@@ -1,4 +1,4 @@
-"""Flushes that one attempt began and another one finds (1a.5, Law 14)."""
+"""Flushes that one attempt started and another one finds (1a.5, Law 14)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_query_whose_flush_was_begun_is_never_carried_on_as_unflushed(phase: P
 
 
 def test_a_begun_flush_is_in_no_snapshot_of_an_end() -> None:
-    """A begun and uncommitted flush has no position for a successor (Law 14)."""
+    """A started and uncommitted flush has no position for a successor (Law 14)."""
     stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
     killed_in_the_flush_of_b(stream, plans, "commit")
     attempt = SimulatedDriver(stream, attempt=stream.next_attempt()).supervisor.attempt

@@ -71,7 +71,7 @@ def test_what_it_raises_keeps_the_deployment_out_of_drained_until_it_works(strea
 
 
 def test_it_is_called_once_although_the_driver_died_behind_it(stream: SimulatedStream) -> None:
-    """The event says so; the attempt that finishes the drain does not call it again (Law 2)."""
+    """The event reports it; the attempt that finishes the drain does not call it again (Law 2)."""
     plan, called = make_plan(40), []
     stream.order_at(3.0, DrainNotification)
 

@@ -25,7 +25,7 @@ def drained_late(stream: SimulatedStream, *plans: SimulatedPlan, at_seconds: flo
 def test_at_its_deadline_the_stream_runs_on_as_if_nothing_had_been_asked(
     stream: SimulatedStream, at_seconds: float, within_seconds: float
 ) -> None:
-    """``fail``: the drain is withdrawn wherever it stands, and every row is counted once (Laws 12, 13)."""
+    """``fail``: the drain is withdrawn wherever it is, and every row is counted once (Laws 12, 13)."""
     plan = make_plan(200, batch_seconds=2.0)
     stream.order_at(at_seconds, DrainNotification, batches_within_seconds=within_seconds)
     drained_late(stream, plan, at_seconds=400)

@@ -173,7 +173,7 @@ def test_every_write_of_a_drain_that_is_called_off_may_be_the_last(fault: Fault)
 
 @pytest.mark.full
 def test_every_read_of_a_drain_that_is_called_off_may_go_unanswered() -> None:
-    """The next look continues by the log (Law 7)."""
+    """The next poll goes by the log (Law 7)."""
     calm, before = called_off(10_000, Fault.UNAVAILABLE, writes=False)
     for number in range(1, min(len(calm.calls) - before, 200), 5):
         called_off(number, Fault.UNAVAILABLE, writes=False)

@@ -33,7 +33,7 @@ PHASES: tuple[Phase, ...] = ("initialise", "run", "state", "sink", "commit")
 
 
 class Landed(SimulatedSource):
-    """The output of another query, one row for each window that it closed."""
+    """The output of a different query, one row for each window that it closed."""
 
     def __init__(self, upstream: SimulatedSink) -> None:
         self._upstream = upstream

@@ -1,4 +1,4 @@
-"""A drain is rehearsed before it begins: on a fork, into no sink, while the queries run on."""
+"""A drain is rehearsed before it starts: on a fork, into no sink, while the queries run on."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_one_that_would_leave_state_is_rejected_and_the_stream_runs_on(stream: S
 
 
 def test_state_that_may_be_dropped_is_no_reason(stream: SimulatedStream) -> None:
-    """The drain allows it; ``Drained`` tells the rows that are left."""
+    """The drain allows it; ``Drained`` reports the rows that are left."""
     plan = make_plan(40, delay_ms=None)
     order_drain(stream, 10.0, allow_state_loss=True)
     assert stream.run(waiting_script(plan)) == 0
@@ -152,7 +152,7 @@ def test_a_stopped_stream_is_tried_at_its_barrier(stream: SimulatedStream) -> No
 
 
 def test_other_orders_are_heard_while_it_is_tried(stream: SimulatedStream) -> None:
-    """The trial runs beside the agent: a snapshot is taken, and a stop that comes first is obeyed."""
+    """The trial runs alongside the agent: a snapshot is taken, and a stop that comes first is obeyed."""
     order_drain(stream, 4.0)
     stream.order_at(6.0, SnapshotRequest)
     stream.order_at(8.0, StopRequest)

@@ -135,7 +135,7 @@ def test_several_queries_are_flushed_together(stream: SimulatedStream) -> None:
 
 
 def test_the_script_sees_a_running_query_until_the_drain_is_complete(stream: SimulatedStream) -> None:
-    """A loop over isActive goes on until flush, snapshot and event are done, and then ends (1a.11)."""
+    """A loop over isActive continues until flush, snapshot and event are done, and then ends (1a.11)."""
     plan = make_plan(500)
     stream.order_at(2.1, DrainNotification)
     seen: list[int] = []
@@ -207,7 +207,7 @@ def test_a_notification_from_before_the_start_is_obeyed_reading_nothing(stream: 
 
 
 def test_a_failed_flush_that_the_sink_lacks_ends_stopped_with_its_state(stream: SimulatedStream) -> None:
-    """The entry is withdrawn, the deployment stands at its last commit, and can be resumed (1a.5)."""
+    """The entry is withdrawn, the deployment is at its last commit, and can be resumed (1a.5)."""
     plan = make_plan(40)
     stream.order_at(10.0, DrainNotification)
     plan.fails_at.add(5)

@@ -124,7 +124,7 @@ def test_a_script_that_ends_before_it_starts_its_query_again_ends_no_stream(
 
 
 def test_a_new_version_that_starts_nothing_ends_no_stream(stream: SimulatedStream) -> None:
-    """What it began from has state."""
+    """What it started from has state."""
     stream.order_at(30.0, StopRequest)
     assert stream.run(waiting_script(make_plan(500))) == 0
     stream.deploy(2, StartPlan("restore", "d-0001-stopped-000001", "d-0001"))
@@ -146,7 +146,7 @@ def test_a_run_that_came_to_its_end_before_the_script_stopped_it_is_an_end(strea
 
 
 def test_a_script_that_ends_without_waiting_has_its_queries_stopped_cleanly(stream: SimulatedStream) -> None:
-    """Plain Spark would kill them in the middle of a batch: here they end at a commit, and a note says so."""
+    """Plain Spark would kill them in the middle of a batch: here they end at a commit, and a note reports it."""
     plan = make_plan(500)
 
     def script(driver: SimulatedDriver) -> None:
@@ -326,7 +326,7 @@ def test_the_end_of_a_script_waits_for_what_is_called_off(stream: SimulatedStrea
 
 
 def test_a_rehearsal_ends_a_loop_around_a_wait(stream: SimulatedStream) -> None:
-    """Its queries are over at once; the second pass of the script waits for a handover behind such a loop."""
+    """Its queries have ended at once; the second pass of the script waits for a handover behind such a loop."""
     plan = make_plan(45, trigger="available_now")
 
     def script(driver: SimulatedDriver) -> None:

@@ -26,7 +26,7 @@ def flush_of(driver: SimulatedDriver, query: LogicalQuery) -> Flush:
 
 
 def at_its_barrier(plan: SimulatedPlan) -> tuple[SimulatedDriver, Flush]:
-    """A query that stands at its stop barrier, all its input read, and its flush."""
+    """A query that is at its stop barrier, all its input read, and its flush."""
     driver = ended_by(StopRequest, plan)
     return driver, flush_of(driver, driver.queries[0])
 

@@ -55,7 +55,7 @@ def test_a_batch_that_spark_had_planned_runs_before_the_flush(stream: SimulatedS
 
 
 def test_a_deployment_that_never_committed_a_batch_drains_with_no_position(stream: SimulatedStream) -> None:
-    """Nothing was read or flushed, and the successor starts where its options say."""
+    """Nothing was read or flushed, and the successor starts where its options specify."""
     plan = make_plan(40)
     stream.order(DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
@@ -92,7 +92,7 @@ def test_the_queries_of_a_slow_script_are_waited_for(stream: SimulatedStream) ->
 def test_a_drain_of_a_running_stream_that_would_leave_out_a_query_changes_nothing(
     stream: SimulatedStream, at_seconds: float
 ) -> None:
-    """The stream runs on, whether that is known when the order comes, or when the script's grace is over (Law 16)."""
+    """The stream runs on, whether that is known when the order comes, or when the script's grace has ended (Law 16)."""
     plans = (make_plan(500), make_plan(500))
     attempt = stopped_before(stream, *plans, names=("a", "b"))
     stream.order_at(at_seconds, DrainNotification)

@@ -1,4 +1,4 @@
-"""A driver whose machine asks it to end stops at its barrier, by a command of its own."""
+"""A driver whose machine asks it to end stops at its barrier, by its own command."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def kept_in(later: list[Callable[[], None]]) -> InBackground:
 
 
 def test_the_bounds_are_read_from_the_snapshot(driver: SimulatedDriver) -> None:
-    """Earliest start and latest end of the open windows, whatever the flush does to the checkpoint meanwhile."""
+    """Earliest start and latest end of the open windows, whatever the flush does to the checkpoint in the meantime."""
     driver.stream.checkpoints.delete(driver.queries[0].checkpoint.commit_key(0))
     bounds = OpenWindows(driver.supervisor.attempt, snapshot_id(driver), driver.queries).of("counts")
     assert bounds is not None

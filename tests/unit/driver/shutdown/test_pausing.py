@@ -43,7 +43,7 @@ def test_all_stand_when_it_is_taken_and_go_on_by_themselves(stream: SimulatedStr
 
 
 def test_it_is_given_up_where_a_batch_outlasts_its_time_to_live(stream: SimulatedStream) -> None:
-    """The quick query, which stood, runs on; the slow one never noticed; the rejection says why (Law 6)."""
+    """The quick query, which stood, runs on; the slow one never noticed; the rejection reports why (Law 6)."""
     quick, slow = two_queries()
     slow.batch_seconds = 30.0
     stream.order_at(2.0, SnapshotRequest, consistent=True, ttl_seconds=5.0)

@@ -56,7 +56,7 @@ def test_a_stream_that_is_to_keep_running_waits_for_new_parts() -> None:
 
 
 def test_a_query_whose_sources_are_unknown_never_ends_by_itself() -> None:
-    """Nothing says that they are finished."""
+    """Nothing reports that they are finished."""
     stream = deployed()
     stream.order_at(60.0, StopRequest)
     assert stream.run(waiting_script(make_plan(ENDS_AT))) == 0

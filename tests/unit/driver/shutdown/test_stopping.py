@@ -224,7 +224,7 @@ def test_a_stop_without_a_batch_tells_the_rows_that_were_there_before(stream: Si
 
 
 def refusing(stream: SimulatedStream, place: VanishingStore) -> SimulatedDriver:
-    """A driver whose snapshots lie at a place that will refuse access."""
+    """A driver whose snapshots are at a place that will refuse access."""
     SnapshotPlaces(stream.checkpoints, lambda _uri: place, stream.clock).claim(stream.control, place.uri)
     stream.deploy(snapshots=place.uri)
     return SimulatedDriver(stream, open_place=lambda _uri: place)
@@ -255,7 +255,7 @@ def test_a_place_that_refuses_the_snapshot_fails_the_end_after_a_while(command: 
 
 
 def test_a_place_that_refuses_for_a_moment_only_delays_a_stop() -> None:
-    """Such as a token that is renewed: the log says that the store is within reach again."""
+    """Such as a token that is renewed: the log reports that the store is within reach again."""
     stream, place = SimulatedStream(), VanishingStore(MemoryStore("place"))
     driver = refusing(stream, place)
     stream.order_at(20.0, StopRequest)
@@ -327,7 +327,7 @@ def test_a_batch_that_cannot_be_cut_is_named_after_the_grace(stream: SimulatedSt
 
 
 def overtaken(stream: SimulatedStream) -> list[object]:
-    """The drains that notes name as not begun."""
+    """The drains that notes name as not started."""
     found = (event.facts.get("overtaken_command_id") for event in stream.events_of(Noted))
     return [command_id for command_id in found if command_id is not None]
 
@@ -340,7 +340,7 @@ def is_tried_for_ever(driver: SimulatedDriver) -> None:
 
 
 def test_a_drain_that_a_stop_overtook_is_told_and_done_by_the_next_attempt(stream: SimulatedStream) -> None:
-    """The drain holds for the deployment, and a note says so once, before the end (1a.11)."""
+    """The drain holds for the deployment, and a note reports it once, before the end (1a.11)."""
     stream.order_at(7.7, DrainNotification, rehearse=True)
     stream.order_at(8.0, StopRequest)
     driver = SimulatedDriver(stream)
@@ -358,7 +358,7 @@ def test_a_drain_that_a_stop_overtook_is_told_and_done_by_the_next_attempt(strea
 
 
 def test_a_drain_that_a_failure_overtook_is_told_too(stream: SimulatedStream) -> None:
-    """The script fails while the drain is rehearsed: the note says that the drain is still pending."""
+    """The script fails while the drain is rehearsed: the note reports that the drain is still pending."""
     stream.order_at(7.7, DrainNotification, rehearse=True)
 
     def fails(driver: SimulatedDriver) -> None:

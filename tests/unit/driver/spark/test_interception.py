@@ -59,14 +59,14 @@ def _watching(*handles: Handle, manager: Manager | None = None) -> tuple[Interce
 
 
 def test_waiting_for_any_ends_with_the_first_that_is_over() -> None:
-    """While one goes on another may end: that is enough, as in Spark."""
+    """While one continues another may end: that is enough, as in Spark."""
     interception, _, manager = _watching(Handle(), Handle(is_over=True))
     assert interception.await_any(manager, 5) is True
     assert interception.await_any(manager, None) is None
 
 
 def test_the_callers_timeout_is_one_deadline() -> None:
-    """However many looks it takes."""
+    """However many polls it takes."""
     interception, clock, manager = _watching(Handle(), Handle())
     assert interception.await_any(manager, 2.5) is False
     assert clock.monotonic_seconds() == pytest.approx(2.5)
@@ -91,7 +91,7 @@ def test_a_failure_that_is_held_back_ends_no_wait() -> None:
 
 
 def test_a_loop_around_a_wait_that_comes_back_at_once_does_not_spin() -> None:
-    """The query that is over is told of each such wait, and paces it."""
+    """The query that has ended is notified of each such wait, and paces it."""
     handle = Handle(is_over=True)
     interception, _, manager = _watching(handle)
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_a_real_failure_comes_through_before_a_good_end() -> None:
 
 
 def test_what_ended_is_remembered_until_it_is_reset() -> None:
-    """Also once its handle is let go of, because another query was started meanwhile."""
+    """Also once its handle is let go of, because another query was started in the meantime."""
     interception, _, manager = _watching(Handle(is_over=True), Handle(), Handle())
     assert interception.await_any(manager, 1) is True
     interception.reset_terminated(manager)
@@ -122,7 +122,7 @@ def test_what_ended_is_remembered_until_it_is_reset() -> None:
 
 
 def test_each_session_has_its_own_queries() -> None:
-    """``newSession()`` has a manager of its own."""
+    """``newSession()`` has its own manager."""
     interception, _, manager = _watching(Handle(), Handle(is_over=True))
     other = Manager()
     mine = Handle()
@@ -150,7 +150,7 @@ class Asked(Interception):
 
 
 def test_a_second_interception_takes_the_place_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first, of a pass that is over, is asked nothing any more: neither of them is wrapped around the other."""
+    """The first, of a pass that has ended, is asked nothing any more: neither of them is wrapped around the other."""
     for name in ("start", "toTable"):
         monkeypatch.setattr(DataStreamWriter, name, getattr(DataStreamWriter, name))
     for name in ("active", "get", "awaitAnyTermination", "resetTerminated"):
@@ -164,7 +164,7 @@ def test_a_second_interception_takes_the_place_of_the_first(monkeypatch: pytest.
 
 
 class Supervisor:
-    """Keeps what it is told of the session."""
+    """Records what it receives about the session."""
 
     def __init__(self) -> None:
         version = SimpleNamespace(master="local[8]", conf={})

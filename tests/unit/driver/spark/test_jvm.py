@@ -18,7 +18,7 @@ py4j_protocol = pytest.importorskip("py4j.protocol")
     ],
 )
 def test_a_jvm_that_does_not_answer_is_unavailable(error: Exception) -> None:
-    """It says nothing about a query."""
+    """It shows nothing about a query."""
     assert jvm_is_gone(error)
     with pytest.raises(UnavailableError, match="does not answer"), jvm_answers():
         raise error

@@ -98,7 +98,7 @@ def test_what_is_no_state_is_one_sentence_with_the_key(returned: object, words: 
 
 
 def test_a_failure_is_read_out_of_sparks_report() -> None:
-    """The last one: a report names the user's own error first, whatever that says."""
+    """The last one: a report names the user's own error first, whatever that is."""
 
     def function(_key: Any, _state: Any) -> Any:
         raise ValueError("MigrationError: [x] y\nMigrationError: [other] z")

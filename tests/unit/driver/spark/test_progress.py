@@ -76,7 +76,7 @@ def test_no_watermark_and_strange_rates_are_none() -> None:
 
 
 def test_offsets_that_moved_without_a_row_look_like_a_skip() -> None:
-    """One source is enough; what stands still, was not executed, or read rows does not."""
+    """One source is enough; what does not move, was not executed, or read rows does not."""
     moved = {"startOffset": {"logOffset": 3}, "endOffset": {"logOffset": 4}}
     stands = {"startOffset": {"logOffset": 3}, "endOffset": {"logOffset": 3}}
     skipped = {**EXECUTED, "numInputRows": 0, "sources": [stands, moved]}
@@ -84,12 +84,12 @@ def test_offsets_that_moved_without_a_row_look_like_a_skip() -> None:
     assert not looks_skipped({**skipped, "numInputRows": 1})
     assert not looks_skipped({**skipped, "sources": [stands, {"startOffset": None, "endOffset": None}]})
     assert not looks_skipped({**skipped, "durationMs": {"latestOffset": 1}})
-    # The first batch of a query that begins at the end of a topic: nothing was passed over.
+    # The first batch of a query that starts at the end of a topic: nothing was passed over.
     assert not looks_skipped({**skipped, "sources": [{"startOffset": None, "endOffset": {"flights": {"0": 7}}}]})
 
 
 def test_a_batch_was_committed_when_its_trigger_was_over() -> None:
-    """By begin and duration of its trigger; else None."""
+    """By start and duration of its trigger; else None."""
     timed = {**EXECUTED, "timestamp": "2026-11-21T11:49:00.500Z"}
     assert parse_progress(timed, IDLE).committed_at == datetime(2026, 11, 21, 11, 49, 0, 794000, tzinfo=timezone.utc)
     for broken in (EXECUTED, {**timed, "durationMs": {"addBatch": 3}}):

@@ -15,7 +15,7 @@ from support.fake_clock import FakeClock
 
 
 class Rehearsing:
-    """Keeps what it is told."""
+    """Records what it receives."""
 
     def __init__(self) -> None:
         self.refused: list[tuple[Any, Exception]] = []
@@ -26,7 +26,7 @@ class Rehearsing:
 
 @pytest.mark.parametrize(("trigger", "is_refused"), [("continuous", True), ("processing_time", False)])
 def test_what_no_barrier_works_with_is_the_querys_own_trouble(trigger: str, is_refused: bool) -> None:
-    """The script is not ended by it: the queries after it are to be seen, too."""
+    """The script is not ended by it: the queries after it must be seen, too."""
     rehearsing = Rehearsing()
     interception = RehearsedInterception(cast("Any", rehearsing), FakeClock())
     startable = SimpleNamespace(facts=SimpleNamespace(trigger=trigger), settings=SimpleNamespace(options={}))

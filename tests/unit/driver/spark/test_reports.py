@@ -57,7 +57,7 @@ class _Query:
 
 
 def test_batches_that_moved_and_read_nothing_are_counted_once() -> None:
-    """Over all batches since the last look, the newest ten by their ids."""
+    """Over all batches since the last poll, the newest ten by their ids."""
     query = _Query(*(_report(batch_id, rows=0 if batch_id >= 3 else 5) for batch_id in range(20)))
     reports = Reports(query)
     query.count(reports)
@@ -84,7 +84,7 @@ def test_what_read_rows_and_drops_none_is_not_read_whole() -> None:
 
 
 def test_late_rows_are_added_up_over_all_batches() -> None:
-    """Each report once, however many batches lie between two looks."""
+    """Each report once, however many batches are between two polls."""
     query = _Query(_report(0, dropped=1), _report(1, dropped=2))
     reports = Reports(query)
     query.count(reports)
@@ -97,7 +97,7 @@ def test_late_rows_are_added_up_over_all_batches() -> None:
 
 @pytest.mark.parametrize("first", [5, REMEMBERED])
 def test_batches_that_spark_forgot_are_not_guessed_at(first: int) -> None:
-    """A count that misses some is told to be none, for good; without state there is nothing to miss."""
+    """A count that misses some is reported as none, for good; without state there is nothing to miss."""
     query = _Query(*(_report(batch_id, dropped=1) for batch_id in range(first)))
     reports = Reports(query)
     query.count(reports)
@@ -110,7 +110,7 @@ def test_batches_that_spark_forgot_are_not_guessed_at(first: int) -> None:
 
 
 def test_a_batch_whose_plan_ran_was_not_skipped() -> None:
-    """Rows that a filter kept from being read look like none; Spark's record of the execution tells."""
+    """Rows that a filter kept from being read look like none; its record of the execution shows that the plan ran."""
     query = _Query(*(_report(batch_id, rows=0) for batch_id in range(1, 5)))
     verdicts = {1: True, 2: False}
     asked: list[set[int]] = []
@@ -129,7 +129,7 @@ def test_a_batch_whose_plan_ran_was_not_skipped() -> None:
 
 
 def test_a_batch_of_which_nobody_can_tell_is_suspected_in_the_end() -> None:
-    """After some looks, or when the query is over: an alarm too many is better than one that is missing."""
+    """After some polls, or when the query has ended: an alarm too many is better than one that is missing."""
     query = _Query(_report(1, rows=0))
     reports = Reports(query, lambda *_: {})
     for _ in range(LOOKS):

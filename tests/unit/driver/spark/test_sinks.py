@@ -87,7 +87,7 @@ class _NoCatalog(_Asked):
 
 @pytest.mark.parametrize("name", ["delta", "iceberg", "kafka", "memory", "redis"])
 def test_a_sink_that_needs_nothing_starts_where_its_catalog_cannot_be_read(name: str) -> None:
-    """Only the log of an output folder has to be made ready: a table that says itself that it is none needs nothing."""
+    """Only the log of an output folder has to be made ready: a table that reports that it is none needs nothing."""
     assert _NoCatalog(Sink(name, table="db.t")).prepare(14) == ()
 
 
@@ -112,14 +112,14 @@ def test_what_an_connector_says_of_itself_is_not_cut() -> None:
 
 
 def test_a_sink_that_nobody_knows_is_left_alone() -> None:
-    """It cannot tell, and gets nothing."""
+    """It cannot answer, and gets nothing."""
     asked = _Asked(Sink("redis"))
     assert "redis" in asked.held_batches(None, 0).unknown_reason
     assert asked.prepare(14) == ()
 
 
 def test_our_connectors_are_found_by_their_entry_points() -> None:
-    """Each of them, and each a kind of its own."""
+    """Each of them, and each its own kind."""
     found = find_connectors(SINKS, SinkConnector)
     names = {connector.name for connector in found.connectors}
     assert names >= {"file", "delta", "iceberg", "kafka", "foreachBatch", "memory", "console", "noop"}
@@ -162,7 +162,7 @@ ORDER = UndoOrder("u-1", 3, frozenset({"q"}))
 
 
 class _Undoing(_Broken):
-    """One that says it can undo, and fails at it."""
+    """One that reports it can undo, and fails at it."""
 
     undo_needs_query_id = True
 
@@ -186,7 +186,7 @@ def test_an_undo_that_fails_stops_the_start_in_one_sentence() -> None:
 
 
 def test_a_table_whose_catalog_does_not_answer_is_not_undone() -> None:
-    """What the writer alone says of it may be another sink, which remembers other things. (Law 14)"""
+    """What the writer alone reports may be another sink, which remembers other things. (Law 14)"""
     asked = _NoCatalog(Sink("parquet", None, "lake.db.t"))
     for ask in (lambda: asked.find_undo(ORDER), asked.undo_needs_query_id):
         with pytest.raises(ConflictError, match="could not be looked at"):
@@ -202,7 +202,7 @@ def test_a_sink_that_is_another_one_than_before_is_not_undone() -> None:
 
 
 class _Warmed(_Broken):
-    """Answers, and writes where it is told to, or fails at it."""
+    """Answers, and writes where it is configured to, or fails at it."""
 
     skips = "batch_id"
 
@@ -229,7 +229,7 @@ def test_a_sink_that_is_warmed_is_asked_and_then_written_beside() -> None:
 
 
 def test_what_of_a_sink_stays_cold_is_said_and_never_raised() -> None:
-    """One part may fail and the other not; of a sink that never can tell, that it cannot is no news."""
+    """One part may fail and the other not; of a sink that never can answer, that it cannot is no news."""
     connector = _Warmed(ValueError("no such codec\nsecond line"))
     said = _Asked(Sink("x"), connector).warm("an id", lambda: "a row", "file:/scratch")
     assert (said, connector.asked) == (("what writes to it: ValueError: no such codec",), ["an id"])

@@ -90,7 +90,7 @@ def new_queries(stream: SimulatedStream, deployment_id: str = "d-0001") -> list[
 
 
 def test_a_query_that_is_named_anew_in_each_attempt_is_refused(stream: SimulatedStream, plan: SimulatedPlan) -> None:
-    """A resume would begin with nothing, and leave the state of the known query behind: the error has both names, the
+    """A resume would start with nothing, and leave the state of the known query behind: the error has both names, the
     batch, and what to do (Law 5)."""
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(plan, names=("counts-0930",))) == 0
@@ -122,7 +122,7 @@ def test_a_new_name_that_was_allowed_at_the_deploy_may_come_in_any_attempt(
 def test_a_query_that_first_comes_in_a_later_attempt_is_started_and_a_note_names_what_is_not(
     stream: SimulatedStream,
 ) -> None:
-    """A known query may still be started by the end of this one; where all known ones run, nothing is said (Law 5)."""
+    """A known query may still start by the end of this one; where all known ones run, nothing is reported (Law 5)."""
     counts, other, third = (make_plan(20, trigger="available_now") for _ in range(3))
     other.window_ms = None
     third.delay_ms = 9_000
@@ -187,7 +187,7 @@ def damage_snapshot(stream: SimulatedStream, snapshot_id: str) -> None:
 def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(
     stream: SimulatedStream, order: type[Command], lose_snapshot: Callable[[SimulatedStream, str], None], remark: str
 ) -> None:
-    """Its start snapshot may be gone or damaged (1a.10, Law 7); a remark says so, and a successor continues."""
+    """Its start snapshot may be gone or damaged (1a.10, Law 7); a remark reports it, and a successor continues."""
     plan = make_plan(400)
     stream.order_at(2.1, order)
     assert stream.run(waiting_script(plan)) == 0
@@ -220,7 +220,7 @@ def test_a_resume_stands_on_its_own_checkpoint_and_misses_no_snapshot(
 def test_a_query_without_a_checkpoint_misses_the_snapshot_that_is_gone(
     stream: SimulatedStream, lose_snapshot: Callable[[SimulatedStream, str], None], error: str
 ) -> None:
-    """It does not begin with nothing, although other queries continue (Law 5)."""
+    """It does not start with nothing, although other queries continue (Law 5)."""
     plans = (make_plan(400), make_plan(400))
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(*plans, names=("a", "b"))) == 0
@@ -269,7 +269,7 @@ def test_a_query_that_went_with_the_snapshot_is_not_taken_for_one_that_never_was
 def test_a_script_that_starts_nothing_over_a_snapshot_that_is_gone_has_not_finished(
     stream: SimulatedStream, plan: SimulatedPlan
 ) -> None:
-    """Its end would say that there never was a query (Law 5)."""
+    """Its end would report that there never was a query (Law 5)."""
     snapshot_id = stopped(stream, plan)
     stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
     remove_snapshot(stream, snapshot_id)
@@ -361,7 +361,7 @@ def test_state_in_another_format_is_refused_where_a_drain_comes_first(
 
 
 def test_a_query_that_never_committed_starts_where_its_options_say(stream: SimulatedStream) -> None:
-    """Position none: there is nothing to fall back from, and it is said (Law 5)."""
+    """Position none: there is nothing to fall back from, and it is reported (Law 5)."""
     plan = make_plan(40)
     snapshot_id = stopped(stream, plan, 0.01)
     manifest = stream.control.need_manifest(snapshot_id)
@@ -373,7 +373,7 @@ def test_a_query_that_never_committed_starts_where_its_options_say(stream: Simul
 def test_a_checkpoint_in_an_unknown_format_is_refused_before_it_is_touched(
     stream: SimulatedStream, plan: SimulatedPlan
 ) -> None:
-    """A commit log of a version to come in its own checkpoint: refused by name at start() (Law 10)."""
+    """A commit log of a version to come in its own checkpoint: refused explicitly at start() (Law 10)."""
     stopped(stream, plan)
     checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
     body = b'v3\n{"nextBatchWatermarkMs":0}'

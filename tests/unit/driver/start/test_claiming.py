@@ -36,7 +36,7 @@ def test_a_claim_says_who_it_is_and_what_it_speaks(stream: SimulatedStream) -> N
 
 @pytest.mark.parametrize("has_beaten", [True, False])
 def test_a_claim_says_when_the_attempt_before_was_last_seen(stream: SimulatedStream, has_beaten: bool) -> None:
-    """Its own heartbeats take the place of that one, and nothing else says how long a killed driver ran."""
+    """Its own heartbeats take the place of that one, and nothing else reports how long a killed driver ran."""
     claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
     beat = Heartbeat(STREAM, "d-0001", 1, stream.clock.now(), {})
     if has_beaten:
@@ -50,7 +50,7 @@ def test_a_claim_says_when_the_attempt_before_was_last_seen(stream: SimulatedStr
 
 
 def test_a_claim_says_why_the_attempt_was_asked_for(stream: SimulatedStream) -> None:
-    """So that ``events`` tells the reason of each attempt: of the first its deploy's, then what the register says."""
+    """``events`` reports the reason of each attempt: of the first its deploy's, then that of the register."""
     stream.next_attempt()
     stream.control.update_register(lambda now: replace(now, attempt_reason="room again"), by="test")
     claim_attempt(SimulatedDriver(stream, attempt=2).supervisor.attempt, "d-0001-a0002", "host", 7)
@@ -101,7 +101,7 @@ def test_a_claim_outlasts_a_short_outage(fault: Fault) -> None:
 
 
 def test_a_store_that_stays_away_ends_the_claim(stream: SimulatedStream) -> None:
-    """Before its claim a driver has nothing to lose: after ``lost_after_seconds`` it says what it saw (Law 6)."""
+    """Before its claim a driver has nothing to lose: after ``lost_after_seconds`` it reports what it saw (Law 6)."""
     faults = dict.fromkeys(range(1, 500), Fault.UNAVAILABLE)
     store = FaultyStore(stream.checkpoints, FaultPlan(faults))
     driver = SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock))

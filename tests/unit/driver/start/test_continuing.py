@@ -38,7 +38,7 @@ def everything(stream: SimulatedStream, below: str = "") -> dict[str, bytes]:
 
 
 def stopped(stream: SimulatedStream, plan: SimulatedPlan) -> StartPlan:
-    """``d-0001`` has run and was stopped before it had read all; the start that goes on from there."""
+    """``d-0001`` has run and was stopped before it had read all; the start that continues from there."""
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(plan)) == 0
     return StartPlan("restore", stream.events_of(Stopped)[0].snapshot_id, "d-0001")
@@ -99,7 +99,7 @@ def test_a_refused_attempt_followed_by_a_right_one_is_exact(stream: SimulatedStr
 
 @pytest.mark.parametrize("planned", [False, True])
 def test_a_resume_by_another_rule_leaves_every_object_as_it_was(planned: bool) -> None:
-    """Law 17: also where a batch is planned, or an entry of ours lies in its log; then the right one goes on."""
+    """Law 17: also where a batch is planned, or an entry of ours is in its log; then the right one continues."""
     stream, plan = SimulatedStream(), make_plan()
     stream.deploy()
     if planned:
@@ -137,7 +137,7 @@ def test_a_kill_between_comparison_and_record_changes_nothing(
 
 
 def test_a_plan_that_committed_nothing_has_made_no_state(stream: SimulatedStream, plan: SimulatedPlan) -> None:
-    """Law 17: an accepted plan that died before its first batch is not what the next one is held against alone."""
+    """Law 17: an accepted plan that died before its first batch is not what the next one is compared with alone."""
     start = stopped(stream, plan)
     recorded_as(stream, output_mode="complete")
     stream.deploy(2, replace(start, accept_hazards=True))
@@ -146,7 +146,7 @@ def test_a_plan_that_committed_nothing_has_made_no_state(stream: SimulatedStream
     behind = plans_behind(stream.control, "d-0002", "counts", _last(stream))
     assert [each.deployment_id for each in behind] == ["d-0001", "d-0002"]
     assert behind[0].plan.output_mode == "complete"
-    # The same plan goes on by the consent that it had; another rule does not.
+    # The same plan continues by the consent that it had; another rule does not.
     number = stream.next_attempt("d-0002")
     assert stream.run(waiting_script(other_rule(plan)), "d-0002", number) == 1
     assert refused(stream, "d-0002")
@@ -202,7 +202,7 @@ def test_no_consent_helps_where_a_drain_is_needed(stream: SimulatedStream, plan:
 def test_the_consent_of_a_deployment_is_not_one_for_its_later_attempts(
     stream: SimulatedStream, plan: SimulatedPlan
 ) -> None:
-    """Law 17: it was given for the state that the deployment began with."""
+    """Law 17: it was given for the state that the deployment started from."""
     stream.deploy(2, replace(stopped(stream, plan), accept_hazards=True))
     stream.order_at(4.0, StopRequest, "d-0002")
     assert stream.run(waiting_script(plan), "d-0002") == 0
@@ -213,7 +213,7 @@ def test_the_consent_of_a_deployment_is_not_one_for_its_later_attempts(
 
 
 def test_a_seed_continues_no_state(stream: SimulatedStream, plan: SimulatedPlan) -> None:
-    """Any change is possible after a drain; the next attempt is held against the plan that was seeded."""
+    """Any change is possible after a drain; the next attempt is compared with the plan that was seeded."""
     stream.order_at(2.1, DrainNotification)
     assert stream.run(waiting_script(plan)) == 0
     stream.deploy(2, StartPlan("seed", stream.events_of(Drained)[0].snapshot_id, "d-0001"))
@@ -246,7 +246,7 @@ def test_a_plan_that_cannot_be_read_is_no_known_one(
 def test_state_without_a_recorded_plan_is_compared_by_its_schema(
     stream: SimulatedStream, plan: SimulatedPlan, function: str
 ) -> None:
-    """Law 17: as after an adoption. What the state keeps of each key tells another function, until it is accepted."""
+    """Law 17: as after an adoption. What the state keeps of each key reveals another function, until it is accepted."""
     start = stopped(stream, plan)
     texts = [
         json.dumps({"type": "struct", "fields": [{"name": name}]}, separators=(",", ":")) for name in ("at", function)

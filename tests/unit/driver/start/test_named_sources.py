@@ -35,7 +35,7 @@ KEPT: Kept = {"one": ("/in/a", "1"), "two": ("/in/b", "2")}
 
 
 def files(name: str, path: str, number: int = 0) -> KnownSource:
-    """A folder that is read under a name ("" for none)."""
+    """A folder that is read under a name ("": not named)."""
     planned = Source("json", {"path": path})
     identity = SourceIdentity("file", str(FileSource().identify(planned)), number)
     return KnownSource(QuerySource(planned, number, name), FileSource(), identity)
@@ -94,7 +94,7 @@ def test_each_source_keeps_its_offset_wherever_it_stands_and_whatever_its_name()
 
 
 def test_a_source_more_and_a_source_less_are_told() -> None:
-    """The new one starts where its options say, the other is left at its offset, by name."""
+    """The new one starts where its options specify, the other is left at its offset, by name."""
     found = mapped(snapshot(), ("one", "two"), sources(three="/in/c", one="/in/a", two="/in/b"))
     assert found.lines == ("1", NO_OFFSET, "2")
     assert "file:/in/c" in " ".join(found.remarks) or "/in/c" in " ".join(found.remarks)
@@ -104,12 +104,12 @@ def test_a_source_more_and_a_source_less_are_told() -> None:
 
 
 def test_of_two_that_read_the_same_each_keeps_the_offset_of_its_name() -> None:
-    """By what they are they cannot be told apart; by their names they can."""
+    """By what they are they cannot be distinguished; by their names they can."""
     twins = {"left": ("/in/a", "1"), "right": ("/in/a", "2")}
     found = mapped(snapshot(twins), ("left", "right"), sources(right="/in/a"))
     assert found.lines == ("2",)
     found = mapped(snapshot(twins), ("left", "right"), sources(right="/in/a", another="/in/a"))
-    assert found.lines == ("1", "2")  # of another name: the one that is left
+    assert found.lines == ("1", "2")  # of a different name: the one that is left
 
 
 def test_names_come_and_go_with_a_seed() -> None:
@@ -125,7 +125,7 @@ def test_names_come_and_go_with_a_seed() -> None:
 
 
 def test_of_two_that_read_the_same_the_order_of_the_plan_tells_where_names_do_not() -> None:
-    """Names come and go, and lines then stand in another order than the sources: neither takes the other's offset."""
+    """Names come and go, and lines then are in another order than the sources: neither takes the other's offset."""
     twins = snapshot({"0": ("/in/a", "1"), "1": ("/in/a", "2")})
     named = sources(zebra="/in/a", ant="/in/a")
     assert mapped(twins, (), named).lines == ("2", "1")
@@ -140,7 +140,7 @@ def test_of_two_that_read_the_same_the_order_of_the_plan_tells_where_names_do_no
 
 
 def test_names_that_are_exchanged_between_two_systems_take_no_position_along() -> None:
-    """What is read counts, and one name in two clusters is two sources: each goes on where it was (Law 5)."""
+    """What is read counts, and one name in two clusters is two sources: each continues where it was (Law 5)."""
     twins = snapshot({"left": ("/in/a", "1"), "right": ("/in/a", "2")})
     known = replace(twins, identities=tuple(in_system(one, at) for one, at in zip(twins.identities, "AB", strict=True)))
     for systems, lines in (("AB", ("1", "2")), ("BA", ("2", "1"))):
@@ -152,12 +152,12 @@ def test_names_that_are_exchanged_between_two_systems_take_no_position_along() -
 
 
 def in_system(identity: SourceIdentity, cluster_id: str) -> SourceIdentity:
-    """The same, in a cluster that says its id."""
+    """The same, in a cluster that reports its id."""
     return replace(identity, marks={SYSTEM: cluster_id})
 
 
 def test_of_unknown_kinds_the_name_alone_says_which_it_is() -> None:
-    """A source more or less is told; one of another name may be the same one, which would be read anew (Law 5)."""
+    """A source more or less is reported; one of a different name may be the same, which would be read again (Law 5)."""
     known, names = snapshot(known=False), ("one", "two")
     found = map_offsets_by_name("counts", known, names, (mystery("one"), mystery("three"), mystery("two")))
     assert (found.lines, found.remarks[0]) == (
@@ -195,7 +195,7 @@ def test_a_restore_under_other_names_is_refused(now: tuple[KnownSource, ...]) ->
 
 
 def test_a_restore_that_names_what_had_no_names_is_refused() -> None:
-    """In either offset log: the positions lie under numbers."""
+    """In either offset log: the positions are under numbers."""
     now = sources(one="/in/a", two="/in/b")
     for version in ("v1", "v2"):
         with pytest.raises(IncompatibleUpgradeError):
@@ -228,7 +228,7 @@ def test_keys_are_what_the_sessions_spark_writes() -> None:
     plain = (files("", "/in/a"), files("", "/in/b", 1))
     assert source_keys("counts", startable(plain, format="2"), 2, "4.2.0") == ("0", "1")
     assert source_keys("counts", startable(plain), 2, "4.2.0") == ()
-    assert source_keys("counts", startable(plain, format="2"), 2, "4.1.4") == ()  # which has never heard of it
+    assert source_keys("counts", startable(plain, format="2"), 2, "4.1.4") == ()  # which does not know it
     with pytest.raises(UnsupportedCheckpointError, match="names"):
         source_keys("counts", startable((), format="2", named="true"), 2, "4.2.0")
 
@@ -245,7 +245,7 @@ def test_a_source_that_stands_twice_is_refused_in_offset_log_2() -> None:
 
 
 def test_what_spark_tells_in_the_order_of_the_plan_comes_in_that_of_the_lines() -> None:
-    """Progress has its sources as the plan has them, the log has them by name; told of others it says nothing."""
+    """Progress has its sources as the plan has them, the log has them by name; asked for others it shows none."""
     facts = startable(sources(two="/in/b", one="/in/a")).facts
     assert [source.name for source in facts.sources] == ["one", "two"]
     assert facts.in_line_order(("of two", "of one")) == ("of one", "of two")

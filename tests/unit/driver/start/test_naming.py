@@ -29,7 +29,7 @@ def test_a_name_is_the_query_name_else_the_last_part_of_the_location(
 
 
 def test_the_same_query_started_again_keeps_its_name() -> None:
-    """A loop that starts its query again goes on with the same one (1a.12)."""
+    """A loop that starts its query again continues with the same one (1a.12)."""
     book = NameBook()
     for _ in range(3):
         assert book.name_of(None, None, "plan-a") == "query-1"

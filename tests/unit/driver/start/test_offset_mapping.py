@@ -43,7 +43,7 @@ def mapped(known: QuerySnapshot, *sources: KnownSource, accepts: bool = False) -
 
 @pytest.mark.parametrize("accepts", [False, True])
 def test_a_topic_taken_out_of_the_list_is_left_and_the_others_keep_their_offsets(accepts: bool) -> None:
-    """The script names what it reads: what it leaves out is told with its offsets, and nothing else is touched."""
+    """The script names what it reads: what it leaves out is reported with its offsets, and nothing else is touched."""
     found = mapped(snapshot(("subscribe a,b", AB)), kafka("subscribe a"), accepts=accepts)
     assert found.lines == ('{"a":{"0":3,"1":4}}',)
     (said,) = found.remarks
@@ -75,7 +75,7 @@ def test_a_topic_that_is_added_is_said_to_be_read_from_its_first_row() -> None:
 
 
 def test_topics_read_together_may_be_read_apart() -> None:
-    """Each goes on at its own offset, and nothing is left."""
+    """Each continues at its own offset, and nothing is left."""
     found = mapped(snapshot(("subscribe a,b", AB)), kafka("subscribe b"), kafka("subscribe a", 1))
     assert found.lines == ('{"b":{"0":5}}', '{"a":{"0":3,"1":4}}')
     assert found.remarks == ()
@@ -97,7 +97,7 @@ def test_a_part_that_is_read_with_something_new_does_not_begin_where_options_say
 
 
 def test_parts_that_overlap_are_asked_about() -> None:
-    """What only the second one reads would begin where its options say; accepted, each goes on at the kept offsets."""
+    """What only the second one reads would start by its options; accepted, each continues at the kept offsets."""
     known = snapshot(("subscribe a,b,c", '{"a":{"0":3},"b":{"0":5},"c":{"0":7}}'))
     sources = kafka("subscribe a,b"), kafka("subscribe b,c", 1)
     with pytest.raises(IncompatibleUpgradeError, match="another source"):
@@ -107,7 +107,7 @@ def test_parts_that_overlap_are_asked_about() -> None:
 
 
 def test_a_topic_that_is_read_twice_now_is_gone_on_with_once() -> None:
-    """The second place is a new source, and said to be one."""
+    """The second place is a new source, and is reported as one."""
     found = mapped(snapshot(("subscribe a,b", AB)), kafka("subscribe a"), kafka("subscribe a"))
     assert found.lines == ('{"a":{"0":3,"1":4}}', NO_OFFSET)
     assert "kafka subscribe a is new" in found.remarks[0]
@@ -134,7 +134,7 @@ OF_TWO = (("subscribe t", '{"t":{"0":1}}'), ("subscribe t", '{"t":{"0":2}}'))
 
 
 def test_topics_of_one_name_in_two_clusters_are_two_sources() -> None:
-    """By their places each would go on at the other's offset; by what servers a cluster is reached says nothing."""
+    """By their places each would continue at the other's offset; the servers of a cluster prove nothing."""
     known = snapshot(*OF_TWO, clusters=("one", "two"))
     found = mapped(known, kafka("subscribe t", 0, "two"), kafka("subscribe t", 1, "one"))
     assert found.lines == ('{"t":{"0":2}}', '{"t":{"0":1}}')

@@ -1,4 +1,4 @@
-"""A seed that begins elsewhere than where its predecessor stood."""
+"""A seed that starts elsewhere than where its predecessor ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seed(stream: SimulatedStream, plan: SimulatedPlan, snapshot_id: str, number:
 
 
 def written_since(plan: SimulatedPlan, batches: int) -> dict[int, int]:
-    """Window start -> rows, of what the sink was given after so many batches."""
+    """Window start -> rows, of what the sink was given after the given number of batches."""
     found: dict[int, int] = {}
     for _, rows in plan.sink.batches[batches:]:
         for row in rows:
@@ -51,7 +51,7 @@ def written_since(plan: SimulatedPlan, batches: int) -> dict[int, int]:
 def test_it_reads_from_the_offsets_that_are_given_and_nothing_before(
     stream: SimulatedStream, plan: SimulatedPlan
 ) -> None:
-    """Ids go on, what is read again is not late, and the move is told before anything is built. (Laws 9 and 14)"""
+    """Ids continue, what is read again is not late, and the move is reported before anything is built. (Laws 9, 14)"""
     snapshot_id = drained(stream, plan)
     batches, last = len(plan.sink.batches), plan.sink.batches[-1][0]
     assert seed(stream, plan, snapshot_id, offsets=BACK, **CONSENT) == 0
@@ -108,7 +108,7 @@ def test_law_16_state_is_dropped_only_where_that_was_asked_for(plan: SimulatedPl
 
 
 def test_a_driver_that_died_while_it_was_built_tells_it_once(stream: SimulatedStream, plan: SimulatedPlan) -> None:
-    """The next attempt builds it again, and says nothing new. (Law 2)"""
+    """The next attempt builds it again, and reports nothing new. (Law 2)"""
     snapshot_id = drained(stream, plan)
     batches = len(plan.sink.batches)
     stream.deploy(2, StartPlan("seed", snapshot_id, "d-0001", offsets=BACK, **CONSENT))
@@ -135,7 +135,7 @@ def test_a_driver_that_died_while_it_was_built_tells_it_once(stream: SimulatedSt
 
 
 def test_a_source_that_knows_no_times_is_refused_by_name(stream: SimulatedStream, plan: SimulatedPlan) -> None:
-    """It is said what to give instead."""
+    """The error names what to give instead."""
     snapshot_id = drained(stream, plan)
     at = datetime(2026, 3, 1, tzinfo=timezone.utc)
     assert seed(stream, plan, snapshot_id, begins_at=at, **CONSENT) == 1

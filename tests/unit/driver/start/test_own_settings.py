@@ -1,4 +1,4 @@
-"""What a script sets in its own code: what wins over the deployment's is said, and what Spark reads too late."""
+"""What a script sets in its own code: what wins over the deployment's is reported, and what Spark reads too late."""
 
 from __future__ import annotations
 

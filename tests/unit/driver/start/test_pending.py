@@ -17,7 +17,7 @@ def stopped(stream: SimulatedStream, plan: SimulatedPlan) -> None:
 
 
 def test_a_drain_that_was_begun_is_ended_although_its_deadline_has_passed(stream: SimulatedStream) -> None:
-    """The deadline is for beginning: what is begun is ended."""
+    """The deadline is for the start: what has started is finished."""
     plan = make_plan(40)
     command = replace(make_command(DrainNotification, stream.clock, "d-0001", within_seconds=12.0))
     stream.clock.after(10.0, lambda: stream.control.journal("d-0001").write_command(command, NEWEST_PROTOCOL))
@@ -74,7 +74,7 @@ def test_an_attempt_that_was_to_drain_and_finds_no_notification_starts_nothing(
 
 
 def test_an_attempt_of_a_drained_deployment_starts_nothing(stream: SimulatedStream) -> None:
-    """A drained checkpoint is never resumed: its handles are over, and Drained stays the last word (Law 11)."""
+    """A drained checkpoint is never resumed: its handles have ended, and Drained stays the last event (Law 11)."""
     plan = make_plan(40)
     stream.order_at(10.0, DrainNotification)
     assert stream.run(waiting_script(plan)) == 0

@@ -16,14 +16,14 @@ from airflow_streamstate.store.local import LocalStore
 
 
 def home_in(folder: Path) -> Home:
-    """A home that has begun."""
+    """A home that was set up."""
     home = Home(HomeConfig(str(folder)))
     home.begin("tests")
     return home
 
 
 def test_the_home_is_known_by_its_id(tmp_path: Path) -> None:
-    """A path that names nothing here, or another home, is told in one sentence."""
+    """A path that names nothing here, or another home, is reported in one sentence."""
     home = home_in(tmp_path / "one")
     presence = HomePresence(home.home, SYSTEM_CLOCK, is_expected=True)
     check_home(presence, home.identity)
@@ -39,7 +39,7 @@ def test_the_home_is_known_by_its_id(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_checkpoints_is_known_by_its_witness(tmp_path: Path) -> None:
-    """An empty folder of the same name would let Spark begin anew (Law 5)."""
+    """An empty folder of the same name would let Spark start again (Law 5)."""
     here, there = LocalStore(tmp_path / "here"), LocalStore(tmp_path / "there")
     here.create(layout.witness_key("flights", "d-0001"), b"{}")
     check_checkpoints(here, "flights", "d-0001")

@@ -1,4 +1,4 @@
-"""How the state of a query is written anew at a start, by simulated drivers (Laws 5, 9, 11)."""
+"""How the state of a query is rewritten at a start, by simulated drivers (Laws 5, 9, 11)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_query_that_was_never_started_is_still_to_be_rewritten(
     stream: SimulatedStream, plan: SimulatedPlan, asked: StateRewrite | None, expected: bool
 ) -> None:
     """Its state is carried on as it was before the version that asked for the rewrite: the next version makes up for
-    it, and a way back takes nothing back."""
+    it, and a rollback takes nothing back."""
     first = stopped(stream, plan, "d-0001", 4.1)
     stream.deploy(2, StartPlan("restore", first, "d-0001", rewrite=RESCALED))
     second = stopped(stream, None, "d-0002", 8.0)
@@ -97,7 +97,7 @@ def test_state_in_another_store_than_rocksdb_is_refused(stream: SimulatedStream,
 def test_a_drain_flushes_a_query_on_the_state_that_was_still_to_be_rewritten(
     stream: SimulatedStream, plan: SimulatedPlan
 ) -> None:
-    """It is told to drain before it starts the query, which the version before never started."""
+    """It is ordered to drain before it starts the query, which the version before never started."""
     first = stopped(stream, plan, "d-0001", 4.1)
     stream.deploy(2, StartPlan("restore", first, "d-0001", rewrite=RESCALED))
     second = stopped(stream, None, "d-0002", 8.0)

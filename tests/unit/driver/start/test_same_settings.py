@@ -78,7 +78,7 @@ def test_a_deploy_under_another_setting_is_refused_and_goes_on_under_the_old_one
 
 
 def test_what_holds_no_state_made_by_it_starts(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query without state, and a seed, which begins with none."""
+    """A query without state, and a seed, which starts with none."""
     without = make_plan(window_ms=None)
     stream = ended(monkeypatch, without, StopRequest)
     assert goes_on(stream, without, restore(stream)) == 0
@@ -89,7 +89,7 @@ def test_what_holds_no_state_made_by_it_starts(plan: SimulatedPlan, monkeypatch:
 
 
 def test_no_verb_starts_it(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law 17: a way back neither."""
+    """Law 17: nor does a rollback."""
     stream = ended(monkeypatch, plan, StopRequest)
     start, request_id = restore(stream), return_request_id_for(upgrade_id_for("u"), "forward")
     assert goes_on(stream, plan, start, request_id) == 1
@@ -97,7 +97,7 @@ def test_no_verb_starts_it(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_where_nobody_can_tell_nothing_is_refused(plan: SimulatedPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a deployment without a recorded plan; it is said."""
+    """Of a deployment without a recorded plan; it is reported."""
     stream = ended(monkeypatch, plan, StopRequest)
     for info in list(stream.control.home.list_objects(layout.plans_prefix(STREAM, "d-0001"))):
         stream.control.home.delete(info.key)

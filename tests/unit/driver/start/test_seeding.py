@@ -1,4 +1,4 @@
-"""Seeding a query that was drained: fresh state, the drained offsets, ids going on (1a.10)."""
+"""Seeding a query that was drained: fresh state, the drained offsets, ids continuing (1a.10)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_second(
 
 
 def test_a_seeded_query_goes_on_at_the_drained_offsets_with_the_same_ids(stream: SimulatedStream) -> None:
-    """Another window length is no hindrance; query id and batch ids go on, and no row is lost (Law 9)."""
+    """Another window length is no hindrance; query id and batch ids continue, and no row is lost (Law 9)."""
     plan = make_plan(200)
     snapshot_id = drained(stream, plan)
     last = plan.sink.batches[-1][0]
@@ -121,7 +121,7 @@ def test_other_sources_than_were_drained_are_refused(
 
 
 def test_sources_in_another_order_are_refused(stream: SimulatedStream) -> None:
-    """Swapped, each would go on at the other's offset."""
+    """Swapped, each would continue at the other's offset."""
     first, second = SimulatedSource("Simulated[a]"), SimulatedSource("Simulated[b]")
     first.add(*range(0, 10_000, 250))
     second.add(*range(0, 5_000, 250))
@@ -132,7 +132,7 @@ def test_sources_in_another_order_are_refused(stream: SimulatedStream) -> None:
 
 
 def test_state_that_the_drain_left_is_not_dropped_unasked(stream: SimulatedStream) -> None:
-    """A seed would drop it: refused, unless the user asked for just that, which is then told (Law 16)."""
+    """A seed would drop it: refused, unless the user asked for just that, which is then reported (Law 16)."""
     plan = make_plan(40, delay_ms=None)
     snapshot_id = drained(stream, plan)
     assert run_second(stream, plan, snapshot_id) == 1

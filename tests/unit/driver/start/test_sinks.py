@@ -37,7 +37,7 @@ def _stopped_at(stream: SimulatedStream, seconds: float = 6.0) -> int:
 
 
 def test_a_fresh_start_into_a_sink_that_holds_its_ids_is_refused_and_nothing_is_touched() -> None:
-    """Each of its batches would be skipped with all its rows: said in one sentence, before Spark runs (Law 14)."""
+    """Each of its batches would be skipped with all its rows: reported in one sentence, before Spark runs (Law 14)."""
     stream, plan = SimulatedStream(), make_plan(40)
     for batch_id in range(3):
         plan.sink.add_batch(batch_id, ())
@@ -70,7 +70,7 @@ def test_a_table_that_ends_with_the_session_is_named_at_the_first_start() -> Non
 
 
 def test_a_table_that_cannot_be_created_ends_the_start_before_spark_runs() -> None:
-    """With our sentence, which says what to do, and not with Spark's."""
+    """With our sentence, which reports what to do, and not with Spark's."""
     refused = InvalidRequestError("Spark's catalog does not know this table", next_step="Name its place.")
     stream = SimulatedStream()
     stream.deploy()
@@ -80,7 +80,7 @@ def test_a_table_that_cannot_be_created_ends_the_start_before_spark_runs() -> No
 
 
 def test_a_driver_that_was_replaced_learns_that_and_nothing_else() -> None:
-    """The ids may be its successor's: it is fenced, and does not go on to its script's end (Law 4)."""
+    """The ids may be its successor's: it is fenced, and does not continue to its script's end (Law 4)."""
     stream, plan = SimulatedStream(), make_plan(40)
     plan.sink.add_batch(0, ())
     stream.deploy()

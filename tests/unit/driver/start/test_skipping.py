@@ -178,7 +178,7 @@ def test_the_request_for_another_query_waits_for_that(stream: SimulatedStream) -
 
 
 def test_a_driver_that_dies_anywhere_in_it_is_carried_on() -> None:
-    """After each change of the store: the batch is skipped once, told once, and no other row is lost. (Law 2)"""
+    """After each change of the store: the batch is skipped once, reported once, and no other row is lost. (Law 2)"""
     for count in itertools.count(1):
         store = HookedStore()
         stream = SimulatedStream(checkpoints=store)
@@ -227,7 +227,7 @@ def die_at(stream: SimulatedStream, plan: SimulatedPlan, verb: str, part: str, *
 
 
 def test_a_skip_that_was_committed_is_told_although_its_query_never_starts_again() -> None:
-    """A gap has a name before the next attempt does anything, as where that drains. (Laws 1 and 2)"""
+    """A gap has a name before the next attempt does anything, also where that attempt drains. (Laws 1 and 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
     stream.deploy()
     plan = failed(stream)
@@ -244,7 +244,7 @@ def test_a_skip_that_was_committed_is_told_although_its_query_never_starts_again
 
 
 def test_a_batch_that_a_drain_ran_is_not_told_as_skipped() -> None:
-    """The skip had begun when its driver died; the drain commits the rows. (Law 2)"""
+    """The skip had started when its driver died; the drain commits the rows. (Law 2)"""
     stream = SimulatedStream(checkpoints=HookedStore())
     stream.deploy()
     plan = failed(stream)
@@ -278,7 +278,7 @@ def test_a_skip_that_was_begun_goes_on_without_its_object() -> None:
 
 
 def test_what_could_not_be_told_is_not_skipped(stream: SimulatedStream) -> None:
-    """The entry before the batch is gone, and with it the begin of the gap: the log is unchanged."""
+    """The entry before the batch is gone, and with it the start of the gap: the log is unchanged."""
     plan = failed(stream)
     ask(stream)
     stream.checkpoints.delete(f"{CHECKPOINT}/offsets/{BATCH - 1}")

@@ -67,7 +67,7 @@ def failure(stream: SimulatedStream) -> str:
 
 
 def test_swapped_sources_take_their_own_offsets() -> None:
-    """By their places each would go on at the other's offset: rows lost and rows doubled."""
+    """By their places each would continue at the other's offset: rows lost and rows doubled."""
     stream, sink = SimulatedStream(), SimulatedSink()
     few, many = a_source("few", 7), a_source("many", 60)
     start = first(stream, a_plan(few, many, sink=sink))
@@ -81,7 +81,7 @@ def test_swapped_sources_take_their_own_offsets() -> None:
 
 
 def test_a_source_may_come_and_another_may_go() -> None:
-    """The new one starts where its options say, the old one is left at its offset, and both are said."""
+    """The new one starts where its options specify, the old one is left at its offset, and both are reported."""
     stream, sink = SimulatedStream(), SimulatedSink()
     old, kept = a_source("old", 7), a_source("kept", 60)
     start = first(stream, a_plan(old, kept, sink=sink))
@@ -139,7 +139,7 @@ def test_whoever_reads_more_goes_on_at_the_same_offset() -> None:
 
 @pytest.mark.parametrize("kind", [DrainNotification, StopRequest])
 def test_rows_that_are_gone_are_refused_and_counted(kind: type) -> None:
-    """Before anything is built: how many, where, and the choice; what was accepted by name is passed over, and said."""
+    """Before anything is built: how many, where, and the choice; what was accepted by name is skipped, and reported."""
     stream, sink = SimulatedStream(), SimulatedSink()
     source = a_source("topic", 200)
     start = first(stream, a_plan(source, sink=sink), kind)
@@ -168,7 +168,7 @@ def test_a_source_made_anew_is_told_from_the_old_one() -> None:
 
 
 def test_a_resume_is_looked_at_too() -> None:
-    """An attempt that goes on in its own checkpoint is refused; its offsets are not touched."""
+    """An attempt that continues in its own checkpoint is refused; its offsets are not touched."""
     stream, sink = SimulatedStream(), SimulatedSink()
     source = a_source("topic", 200)
     first(stream, a_plan(source, sink=sink), StopRequest)
@@ -224,7 +224,7 @@ def test_a_drain_that_is_called_off_before_the_first_start_lets_no_other_sources
 
 
 def test_an_connector_that_fails_stops_nothing() -> None:
-    """What it would have said is unknown, which is said once; the query runs."""
+    """What it would have reported is unknown, which is reported once; the query runs."""
     stream, sink = SimulatedStream(), SimulatedSink()
     plan = a_plan(a_source("broken topic"), sink=sink)
     start = first(stream, plan, StopRequest)
@@ -237,7 +237,7 @@ def test_an_connector_that_fails_stops_nothing() -> None:
 
 
 def test_a_failure_is_explained_by_who_knows_the_source(stream: SimulatedStream) -> None:
-    """Spark's words stay, and before them stands a sentence with the next step."""
+    """Spark's words stay, after a sentence with the next step."""
     assert stream.run(waiting_script(a_plan(a_source("remarkable topic"), fails_at={1}))) == 1
     (failed,) = stream.events_of(Failed)
     assert stream.events_of(QueryStarted)[0].remarks == ("its connector has a remark",)
@@ -250,7 +250,7 @@ def _keys(stream: SimulatedStream) -> list[str]:
 
 
 def test_a_planned_batch_runs_over_what_is_left_of_its_bounds(stream: SimulatedStream) -> None:
-    """Accepted: begin and end of the planned batch move to what can be read, and no batch is passed over (1a.6)."""
+    """Accepted: start and end of the planned batch move to what can be read, and no batch is passed over (1a.6)."""
     plan = a_plan(a_source("topic", 80))
     driver = SimulatedDriver(stream)
 
@@ -340,7 +340,7 @@ def test_what_was_accepted_stays_accepted_where_the_start_failed_after_it() -> N
 
 
 def test_only_the_options_of_the_source_with_the_loss_pass_it_over() -> None:
-    """A remark of its connector, and the options of another source, do not. (Law 5)"""
+    """A remark of its connector, and the options of a different source, do not. (Law 5)"""
     stream, sink = SimulatedStream(), SimulatedSink()
     strict, loose = a_source("strict remarkable", 200), a_source("passing-over", 200)
     first(stream, a_plan(strict, loose, sink=sink), StopRequest)
@@ -361,7 +361,7 @@ def made_anew(source: SimulatedSource) -> None:
 
 
 def made_anew_while_read(stream: SimulatedStream, source: SimulatedSource) -> SimulatedPlan:
-    """A life under which its source is made anew after six seconds, and read on."""
+    """A life under which its source is recreated after six seconds, and read on."""
     stream.clock.after(6.0, lambda: made_anew(source))
     for seconds in range(10, 40, 2):
         stream.clock.after(float(seconds), lambda: source.add(90_000))
@@ -388,7 +388,7 @@ def test_a_source_made_anew_under_the_query_is_the_one_that_is_gone_on_with(kind
 
 
 def test_a_source_made_anew_behind_the_position_is_another_one() -> None:
-    """Made anew after its last row was read: the offset is of the old one."""
+    """Recreated after its last row was read: the offset is of the old one."""
     stream, source = SimulatedStream(), a_source("topic", 10)
     plan = a_plan(source)
     stream.clock.after(20.0, lambda: made_anew(source))
@@ -415,7 +415,7 @@ def test_a_snapshot_while_it_runs_knows_whose_its_offsets_are() -> None:
 
 
 def test_a_driver_that_dies_in_a_source_made_anew_is_resumed_in_it() -> None:
-    """The newest snapshot tells the source of its offsets; the start would refuse it."""
+    """The newest snapshot names the source of its offsets; the start would refuse it."""
     stream, source = SimulatedStream(), a_source("topic", 10)
     plan = made_anew_while_read(stream, source)
     stream.order_at(45.0, SnapshotRequest)
@@ -482,7 +482,7 @@ def test_a_source_that_does_not_say_what_is_lost_is_not_taken_for_the_old_one(is
 
 @pytest.mark.parametrize("kind", [StopRequest, DrainNotification])
 def test_no_start_goes_on_from_a_source_that_sends_each_row_once(kind: type) -> None:
-    """Restored or seeded: refused in words of its own; accepted by name it begins anew, and batch ids go on (Law 9)."""
+    """Restored or seeded: refused with its own text; accepted it starts again, and batch ids continue (Law 9)."""
     stream, sink = SimulatedStream(), SimulatedSink()
     source = a_source("sent-once")
     start = first(stream, a_plan(source, sink=sink), kind)

@@ -1,4 +1,4 @@
-"""The driver's own look at its Spark, before anything of a query is touched."""
+"""The driver's own check of its Spark, before anything of a query is touched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, m
 from support.simulated_query import Phase, SimulatedPlan, SimulatedRun
 
 TO_COME = "5.0.0"
-"""Newer than every Spark that was measured: no way back from it is known."""
+"""Newer than every Spark that was measured: no rollback from it is known."""
 
 
 def stopped(plan: SimulatedPlan, spark_version: str = TO_COME) -> tuple[SimulatedStream, str]:
@@ -59,7 +59,7 @@ def test_a_query_without_state_is_restored_and_resumed_on_an_older_spark() -> No
 
 
 def test_a_deployment_is_not_resumed_on_an_older_spark(plan: SimulatedPlan) -> None:
-    """Its own checkpoint was written by a newer one meanwhile; it is left as it is (Law 10)."""
+    """Its own checkpoint was written by a newer one in the meantime; it is left as it is (Law 10)."""
     stream, _ = stopped(plan)
     checkpoint = Checkpoint(stream.checkpoints, layout.checkpoint_folder(STREAM, "d-0001", "counts"))
     entries = checkpoint.offset_ids()
@@ -73,7 +73,7 @@ def test_a_deployment_is_not_resumed_on_an_older_spark(plan: SimulatedPlan) -> N
 def test_a_batch_that_a_newer_spark_wrote_and_never_committed_counts(
     plan: SimulatedPlan, phase: Phase, is_refused: bool
 ) -> None:
-    """Where it has begun to write state, an older Spark is refused (Law 10)."""
+    """Where it has started to write state, an older Spark is refused (Law 10)."""
     stream, _ = stopped(plan, "4.2.0")
     stream.spark_version = TO_COME
     driver = SimulatedDriver(stream, attempt=stream.next_attempt())
@@ -97,7 +97,7 @@ def test_a_batch_that_a_newer_spark_wrote_and_never_committed_counts(
 
 
 def test_positions_are_seeded_on_any_spark() -> None:
-    """A drained stream goes on with fresh state wherever it is started."""
+    """A drained stream continues with fresh state wherever it is started."""
     stream, plan = SimulatedStream(spark_version=TO_COME), make_plan()
     stream.deploy()
     stream.order_at(2.1, DrainNotification)
@@ -112,7 +112,7 @@ def test_positions_are_seeded_on_any_spark() -> None:
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_start_snapshot_that_is_lost_lets_no_older_spark_go_on(plan: SimulatedPlan, is_damaged: bool) -> None:
-    """It said which Spark wrote the state; without it the one that went on from that state speaks (Law 10)."""
+    """It reported which Spark wrote the state; without it the one that continued from that state speaks (Law 10)."""
     stream, snapshot_id = stopped(plan)
     stream.deploy(2, StartPlan("restore", snapshot_id, "d-0001"))
 

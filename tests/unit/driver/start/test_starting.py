@@ -76,7 +76,7 @@ def test_two_queries_of_one_name_at_the_same_time_are_refused(plan: SimulatedPla
 
 
 def test_a_second_unnamed_query_is_refused_and_a_restart_is_not() -> None:
-    """query-1 is the only unnamed one; started again after its end it goes on where it was (1a.12)."""
+    """query-1 is the only unnamed one; started again after its end it continues where it was (1a.12)."""
     stream = SimulatedStream()
     plan = make_plan(20, trigger="available_now")
     stream.deploy()
@@ -103,7 +103,7 @@ def test_what_spark_raises_at_the_start_comes_through(stream: SimulatedStream) -
 
 
 def test_a_query_started_when_the_flush_has_begun_is_not_run(stream: SimulatedStream) -> None:
-    """It reads nothing, is over with the drain, and a note names it (1a.11)."""
+    """It reads nothing, ends with the drain, and a note names it (1a.11)."""
     plan, late = make_plan(20, batch_seconds=3), make_plan(20)
     stream.order_at(30.0, DrainNotification)
 

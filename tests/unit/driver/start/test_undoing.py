@@ -104,7 +104,7 @@ class Story:
 
 @pytest.mark.parametrize("drained", [False, True])
 def test_law_14_the_sink_is_undone_to_the_snapshot_and_every_row_counts_once(drained: bool) -> None:
-    """Restored with its state, or seeded behind a drain; batch ids go on from the snapshot's."""
+    """Restored with its state, or seeded behind a drain; batch ids continue from the snapshot's."""
     story = Story(drained=drained)
     story.back()
     story.runs_to_its_end()
@@ -124,7 +124,7 @@ def test_law_14_the_sink_is_undone_to_the_snapshot_and_every_row_counts_once(dra
 
 @pytest.mark.parametrize("drained", [False, True])
 def test_law_14_a_sink_that_remembers_gets_another_query_id_the_same_at_every_try(drained: bool) -> None:
-    """As Delta needs it; the batch ids go on all the same (Law 9)."""
+    """As Delta needs it; the batch ids continue all the same (Law 9)."""
     story = Story(drained=drained, undo_needs_query_id=True)
     story.back()
     story.runs_to_its_end()
@@ -134,7 +134,7 @@ def test_law_14_a_sink_that_remembers_gets_another_query_id_the_same_at_every_tr
 
 
 def test_law_2_a_driver_that_dies_anywhere_in_the_undo_is_carried_on() -> None:
-    """Before each batch that goes, and right after the last one: told once, with all that was undone by either."""
+    """Before each batch that goes, and right after the last one: reported once, with all that was undone by either."""
     story = Story()
     for last in [*range(story.good + 1, story.bad + 1), None]:
         story = Story()
@@ -199,7 +199,7 @@ def test_going_back_again_undoes_what_the_one_before_wrote_and_what_was_undone_b
 
 
 def test_a_snapshot_in_the_middle_of_the_bad_version_is_gone_back_to() -> None:
-    """No note says that its deployment outran its end."""
+    """No note reports that its deployment outran its end."""
     story = Story(bad_runs=False)
     for seconds, kind in ((2.0, SnapshotRequest), (5.0, StopRequest)):
         story.stream.order_at(seconds, kind, "d-0002")
@@ -323,7 +323,7 @@ def test_law_14_what_cannot_be_undone_is_refused_with_the_choices(
 
 
 def test_duplicates_that_were_accepted_by_name_are_told() -> None:
-    """On a sink that takes everything again: none is lost, and the event says which batches come again."""
+    """On a sink that takes everything again: none is lost, and the event reports which batches come again."""
     story = Story(mode="append")
     story.back(accept_duplicates=True)
     plan = story.with_bounds(11)
@@ -339,7 +339,7 @@ def test_duplicates_that_were_accepted_by_name_are_told() -> None:
 def test_how_many_rows_come_again_is_told_where_the_sources_can_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_log: bool
 ) -> None:
-    """Those that the version which is given up had read; where its log is gone, all that lies there, at the most."""
+    """Those that the abandoned version had read; where its log is gone, all that is there, at the most."""
     install_connector(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     story = Story(mode="append", undo_means="only doubled", is_known=True)
@@ -427,7 +427,7 @@ def fed_by_another(story: Story, deployment_id: str) -> None:
 
 
 def test_a_query_that_feeds_it_no_more_is_not_waited_for() -> None:
-    """The bad version had dropped it, so nothing of it is taken back, and the script may not start it at all."""
+    """The bad version had dropped it, so nothing of it is undone, and the script may not start it at all."""
     story = Story()
     fed_by_another(story, "d-0001")
     story.back()

@@ -1,4 +1,4 @@
-"""A query that ran without streamstate does not begin again unless that was asked for (Law 5)."""
+"""A query that ran without streamstate does not start again unless that was asked for (Law 5)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refused(stream: SimulatedStream, own: OwnCheckpoint, name: str = "counts") -
 
 
 def test_the_first_start_of_a_query_that_ran_before_is_refused(stream: SimulatedStream) -> None:
-    """Nothing runs, and the way on is the whole command."""
+    """Nothing runs, and the next step is the whole command."""
     error = refused(stream, USED)
     assert error.context["checkpoint"] == "/data/ckpt/counts"
     assert error.context["committed_batch_id"] == 3
@@ -80,7 +80,7 @@ def test_a_checkpoint_without_a_committed_batch_is_no_matter(
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named_and_refuses_nothing(stream: SimulatedStream) -> None:
-    """The deploy goes on; a person looks."""
+    """The deploy continues; a person looks."""
     stream.order_at(3.0, StopRequest)
     own = OwnCheckpoint("s3://away/counts", unread_reason="no such bucket")
     assert stream.run(waiting_script(make_plan(20, own_checkpoint=own))) == 0
@@ -102,7 +102,7 @@ def test_what_the_stream_has_run_goes_on_whatever_its_own_checkpoint_holds(strea
 
 
 def test_a_new_query_of_a_later_version_is_looked_at(stream: SimulatedStream) -> None:
-    """``--allow-new-query`` says that the snapshot does not know it, not that its rows may come twice."""
+    """``--allow-new-query`` means that the snapshot does not know it, not that its rows may come twice."""
     stream.order_at(3.0, StopRequest)
     assert stream.run(waiting_script(make_plan(400))) == 0
     snapshot_id = stream.events_of(Stopped)[0].snapshot_id

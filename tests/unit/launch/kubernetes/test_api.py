@@ -157,7 +157,7 @@ def test_a_launch_that_was_refused_says_what_to_do(
 def test_a_create_without_an_answer_may_have_been_one(
     trouble: Trouble, kubeconfig: Path, tmp_path: Path, status: int
 ) -> None:
-    """The same key again tells; nothing says that it was not started."""
+    """The same key again reports it; nothing proves that it was not started."""
 
     class NoPodYet(dict[str, int]):
         def get(self, method: str, default: int = 200) -> int:  # type: ignore[override]
@@ -181,7 +181,7 @@ def test_credentials_that_were_refused_are_read_anew(trouble: Trouble, kubeconfi
 
 
 def test_a_connection_of_airflow_is_used_and_needs_airflow(trouble: Trouble, kubeconfig: Path) -> None:
-    """The client that Airflow makes is asked; in the shell one sentence says what is missing."""
+    """The client that Airflow makes is asked; in the shell one sentence reports what is missing."""
     import kubernetes
 
     def connect(conn_id: str) -> object:

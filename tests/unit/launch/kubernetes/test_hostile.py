@@ -72,7 +72,7 @@ def test_a_forged_record_of_a_pod_is_refused(tmp_path: Path, data: dict[str, obj
 
 
 def test_the_place_of_a_record_is_that_of_its_reader(tmp_path: Path) -> None:
-    """A record of another machine has another folder, and maybe the address of its API server: neither is taken."""
+    """A record of a different machine has another folder, and maybe the address of its API server: neither is taken."""
     place = _place(tmp_path)
     recorded = _recorded(place, folder="/elsewhere", cluster="https://evil.example")
     found = KubernetesLauncher(SYSTEM_CLOCK).handle_at(place, recorded)
@@ -147,8 +147,8 @@ def test_a_log_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     ],
 )
 def test_a_forged_spec_chooses_nothing_beyond_its_pod(forged: dict[str, object]) -> None:
-    """The attack: in an allowed cluster a driver gives its successor the node, any Secret, or the traffic of another
-    service. An image, and how much it needs, are as free as its script."""
+    """The attack: in an allowed cluster a driver gives its successor the node, any Secret, or the traffic of
+    a different service. An image, and how much it needs, are as free as its script."""
     allowed = Allowed.parse({"launchers": [{"launcher": "kubernetes", "options": {"context": "prod"}}]})
     free = {"context": "prod", "image": "any/image:7", "cpu": "2", "memory_limit": "4Gi", "python": "python3.12"}
     allowed.check_place(AllowedPlace.of("kubernetes", "", free, KubernetesLauncher.reaching))
@@ -168,7 +168,7 @@ def test_a_forged_spec_chooses_nothing_beyond_its_pod(forged: dict[str, object])
     ],
 )
 def test_a_pod_template_is_bounded(template: str) -> None:
-    """The attack: 300 bytes of aliases stand for gigabytes once they are JSON."""
+    """The attack: 300 bytes of aliases expand to gigabytes once they are JSON."""
     with pytest.raises(InvalidRequestError, match="no plain YAML of a pod"):
         KubernetesOptions.from_options({"pod_template": template}).template()
     with pytest.raises(InvalidRequestError):

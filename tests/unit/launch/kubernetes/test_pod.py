@@ -88,7 +88,7 @@ def test_the_pod_is_ours() -> None:
 
 
 def test_options_come_on_top_of_the_template() -> None:
-    """What the template says stays, where no option says otherwise; what runs beside the driver stays beside it."""
+    """What the template sets stays, unless an option sets it otherwise; so does what runs alongside the driver."""
     pod = _pod(
         pod_template=TEMPLATE,
         node_selector={"disk": "ssd"},

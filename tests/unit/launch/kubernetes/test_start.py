@@ -28,7 +28,7 @@ SHOWS = 'echo "$@" > words; echo "$TOKEN" > token; cat driver.json > /dev/null &
 def _pod(
     base: Path, body: str, master: str = "k8s://https://127.0.0.1:1", grace_seconds: int = 60, **changes: Any
 ) -> list[str]:
-    """The command of a pod whose ``spark-submit`` is this shell text; its folders lie below ``base``."""
+    """The command of a pod whose ``spark-submit`` is this shell text; its folders are below ``base``."""
     script = base / "job.py"
     script.write_text("print('job')\n")
     request = LaunchRequest(
@@ -114,7 +114,7 @@ def test_a_driver_that_does_not_end_gets_the_signal_before_the_last_one(tmp_path
 
 
 def test_files_of_two_callers_are_refused(tmp_path: Path) -> None:
-    """Half of one bundle and half of another is no driver."""
+    """Half of one bundle and half of a different one is no driver."""
     command = _pod(tmp_path, SHOWS)
     part = next((tmp_path / "mount").glob("part-*"))
     part.write_bytes(part.read_bytes()[:-1])

@@ -98,7 +98,7 @@ def _ended(code: int, **more: str) -> dict[str, Any]:
     ],
 )
 def test_what_a_pod_says(pod: dict[str, Any], state: str, code: int | None, reported: bool, words: str) -> None:
-    """An end that only the control plane tells is unknown (Law 1a.8)."""
+    """An end that only the control plane reports is unknown (Law 1a.8)."""
     status = status_of(pod, NOW)
     assert (status.state, status.exit_code, status.reported_end) == (state, code, reported)
     assert words.replace(".", "(") in status.reason.replace("(", "(")
