@@ -188,7 +188,7 @@ class BarrierPlacement:
         - certain before: one of these held, and nothing can make it untrue.
 
         None of these can be seen of a driver in another process: a fence against a living one is not absolute, on a
-        disk for a moment, on S3A for the requests between its look and its copy (``snapshot.outrun`` finds it).
+        disk for a moment, on S3A for the requests between its look and its copy (``snapshot.location`` finds it).
         """
         # All of these are looked at after the put. The read back comes last: an overwrite happened before it.
         sure = (

@@ -27,7 +27,7 @@ class DriverConfig:
         script_path: where the script was deployed from, its ``__file__``; None for ``application``.
         modules: paths of the modules below the folder of ``application``.
         secrets: resolved secrets, removed from everything that the driver prints or records.
-        reading: which state of snapshots to read (``snapshot.state_order``); None for a driver that runs its script.
+        reading: which state of snapshots to read (``snapshot.state_tables``); None for a driver that runs its script.
         s3_…, gcs_…, azure_…: how to reach the stores of the home (``store.options``); None for what the environment
             sets. Credentials are never here.
         environment: variables that the driver sets itself, where its launcher could not.

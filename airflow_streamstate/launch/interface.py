@@ -262,7 +262,7 @@ class Launcher(Protocol):
 
         Where the driver is comes from ``place``, whose reaching options the reader of the home has allowed, and from
         its ids. Of ``recorded``, which anyone can have written, only the ids of the run are taken, by their pattern
-        (``launch.recorded``).
+        (``launch.interface``).
 
         Raises:
             UntrustedRecordError: the record states something else.

@@ -216,7 +216,7 @@ class Connector:
         packages: Maven coordinates; empty if none are needed.
         excludes: ``group:name`` of their dependencies that are left out.
         reason: why these, as text.
-        is_pinned: jars of ``launch.pinned_jars`` in their place.
+        is_pinned: jars of ``launch.spark_home`` in their place.
     """
 
     packages: tuple[str, ...]

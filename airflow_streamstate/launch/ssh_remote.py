@@ -1,6 +1,6 @@
 """The other side of the SSH launcher: what runs on that host for one question, over the local launcher there.
 
-``ssh.bootstrap`` starts it. It asks for its request by the word ``need: request``: one line of JSON on standard input;
+``ssh_bootstrap`` starts it. It asks for its request by the word ``need: request``: one line of JSON on standard input;
 for a launch that has not started yet it asks for the files, too, which come one after the other. It answers by the word
 ``answer`` or ``error``, and sends ``beat`` until then, which distinguishes long work from a host that hangs. A caller
 that goes away ends nothing: what was asked for is done.

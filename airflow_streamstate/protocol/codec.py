@@ -382,7 +382,7 @@ def read_fields(cls: type[Fields], raw: object) -> Fields:
     """The dataclass with these fields as ``fields_json`` gives them; unknown ones are ignored (Law 7).
 
     Raises:
-        FieldError: one is missing, has another type, or is not what its type in ``protocol.fields`` requires.
+        FieldError: one is missing, has another type, or is not what its type in ``protocol.codec`` requires.
     """
     if not isinstance(raw, Mapping):
         raise FieldError(f"{cls.__name__} is not an object")

@@ -1,6 +1,6 @@
 """The lock of a folder on a disk: one holder among all threads and processes of all machines that see the folder.
 
-It is waited for with a deadline; by a poll of many (``store.patience``) for a short time only.
+It is waited for with a deadline; by a poll of many (``store.base``) for a short time only.
 """
 
 from __future__ import annotations

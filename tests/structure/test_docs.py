@@ -114,6 +114,15 @@ def test_what_the_pages_take_from_code_is_as_the_code_has_it() -> None:
     assert (ROOT / "provider.yaml").read_text() == refresh["registry"]()
 
 
+def test_every_include_of_a_file_is_one() -> None:
+    """A formatter that takes ``--8<--`` for Python writes ``--8 < --``, and the page then shows that."""
+    pages = {page.name: page.read_text() for page in DOCS.rglob("*.md")}
+    assert [name for name, text in pages.items() if re.search(r"--8\s+<|<\s+--", text)] == []
+    included = [place for text in pages.values() for place in re.findall(r'--8<-- "([^"]+)"', text)]
+    assert included
+    assert [place for place in included if not (ROOT / place.partition(":")[0]).exists()] == []
+
+
 def test_every_python_snippet_stands() -> None:
     """What is not quoted from a file parses, and imports what is there."""
     for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]:

@@ -8,6 +8,8 @@ import runpy
 from collections import Counter
 from pathlib import Path
 
+import tomllib
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "airflow_streamstate"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -42,6 +44,13 @@ def test_there_are_few_files_and_none_is_long() -> None:
     names = Counter(path.stem for path in FILES if examples not in path.parents)
     shared = sorted(name for name, count in names.items() if count > 1 and name not in {"__init__", "options"})
     assert len(shared) <= MOST_SHARED_NAMES, shared
+
+
+def test_every_file_that_is_mutated_exists() -> None:
+    """A pattern that matches nothing would leave decisions out without notice."""
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutmut"]["only_mutate"]
+    assert [pattern for pattern in patterns if not list(ROOT.glob(pattern))] == []
+    assert len(set(patterns)) == len(patterns)
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -124,7 +124,7 @@ class Drivers:
         """Start the driver of an attempt, or find it, then record the handle; complete a handover that was started.
 
         Args:
-            order: of a driver that reads state and runs no script: what to read (``snapshot.state_order``).
+            order: of a driver that reads state and runs no script: what to read (``snapshot.state_tables``).
 
         Raises:
             InvalidRequestError: the launcher refuses it, which closes the attempt as failed; or a secret cannot be

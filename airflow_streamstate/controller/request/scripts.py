@@ -322,7 +322,7 @@ def _refuse_compiled(path: Path, names: Iterable[str]) -> None:
 #
 # Python puts the script's folder first on its path; so a name that is a module there is that module. Imports are read
 # from the syntax tree, with those of the modules that are found. What code decides to import while it runs is found
-# by the driver (``driver.pinned_modules``).
+# by the driver (``driver.script``).
 
 _SUFFIXES = tuple(suffix for suffix in all_suffixes() if not suffix.endswith(".pyc"))
 _BY_NAME = ("import_module", "__import__", "find_spec", "run_module")

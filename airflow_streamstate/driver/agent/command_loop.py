@@ -193,7 +193,7 @@ class CommandHandler:
         elif isinstance(command, CancelRequest):
             self._cancel(command, slot)
         elif isinstance(command, SkipRequest) and command.query_name in self._attempt.queries:
-            # Before the query's start ``start.skipping`` obeys it.
+            # Before the query's start ``start.query_start`` obeys it.
             reject(
                 self._attempt, order, slot.key, f"query {command.query_name} runs: a batch is skipped before a start"
             )

@@ -369,7 +369,7 @@ class StartableQuery(Protocol):
         """
 
     def run_trial_batch(self, checkpoint_uri: str, within_seconds: float | None = None) -> QueryProgress | None:
-        """Run the planned batch of a fork (``checkpoint.trial_batches``) into a ``noop`` sink, and wait for its end.
+        """Run the planned batch of a fork (``checkpoint.fork``) into a ``noop`` sink, and wait for its end.
 
         The script's own sink and ``foreachBatch`` are not called. Raises what Spark raises.
 

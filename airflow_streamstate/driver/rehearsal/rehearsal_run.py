@@ -191,7 +191,7 @@ def run_empty_batch(
 
 
 def _refuse_held_batches(startable: StartableQuery) -> None:
-    """As ``start.sinks`` before a fresh start."""
+    """As ``start.start_checks`` before a fresh start."""
     held = startable.held_batches(None, 0)
     if held.batch_ids:
         raise InvalidRequestError(

@@ -36,7 +36,7 @@ from airflow_streamstate.protocol.commands import SkipRequest
 from airflow_streamstate.protocol.events import QueryStarted, Rejected, Skipped
 from airflow_streamstate.protocol.positions import SourceMove
 
-# Skips a batch before its query starts, as a ``SkipRequest`` asks (``checkpoint.skipping``).
+# Skips a batch before its query starts, as a ``SkipRequest`` asks (``checkpoint.seed``).
 #
 # A sink that may hold some of the batch forbids it (Law 14). A request that cannot be obeyed is rejected, and the
 # query starts. After a crash the batch is planned, or committed and not reported; the next attempt continues (Law 2).

@@ -145,7 +145,7 @@ class Term:
         is_optional: None is a value: not set.
         is_required: it has no default.
         choices: the words that it may have; () for any value.
-        checks: what its type in ``protocol.fields`` requires; of a list what that of its items requires, of a mapping
+        checks: what its type in ``protocol.codec`` requires; of a list what that of its items requires, of a mapping
             what that of its names requires.
     """
 

@@ -96,7 +96,7 @@ class Version:
     Attributes:
         script_path: where the script was when it was deployed, absolute: its ``__file__``.
 
-    A reference to a secret (``protocol.references``) stays one: in ``conf``, ``environment`` and ``arguments`` the
+    A reference to a secret (``protocol.redaction``) stays one: in ``conf``, ``environment`` and ``arguments`` the
     launcher looks it up at each launch.
     """
 
