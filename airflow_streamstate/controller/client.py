@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -61,6 +61,8 @@ if TYPE_CHECKING:  # each part is imported when it is first used
     from airflow_streamstate.launch.interface import Launcher, LaunchHandle
 
 LOG_TAIL_BYTES = 65_536
+_TERMS: Mapping[str, type] = {"drain": DrainTerms, "snapshot": SnapshotTerms}
+"""The terms of the orders that have some."""
 
 
 class Controller:
@@ -385,9 +387,23 @@ class Controller:
             expires_in_seconds: a command that has not started by then never starts; None: it does not expire.
 
         Raises:
+            InvalidRequestError: the terms are of another verb; or a snapshot is asked of a deployment.
             StreamNotFoundError, DeploymentNotFoundError: it does not exist.
             ConflictError: no driver would take the command; there is no drain to cancel, or its flush has started.
         """
+        if terms is not None and not isinstance(terms, _TERMS.get(verb, ())):
+            raise InvalidRequestError(
+                "these are not the terms of this order",
+                verb=verb,
+                terms=type(terms).__name__,
+                next_step="A drain has DrainTerms, a snapshot SnapshotTerms; the other orders have none.",
+            )
+        if verb == "snapshot" and deployment_id is not None:
+            raise InvalidRequestError(
+                "a snapshot is asked of a stream, not of a deployment",
+                deployment_id=deployment_id,
+                next_step="Leave out the deployment: the current one takes it.",
+            )
         request_id = request_id_or_new(request_id, self.clock)
         if verb == "snapshot":
             return self.snapshot_requests.ask(

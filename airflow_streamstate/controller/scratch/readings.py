@@ -592,7 +592,7 @@ class Readings(ScratchRuns):
                 # What is laid over the configuration may be a secret: nobody has agreed to its record.
                 recorded = replace(reader, version=replace(reader.version, conf=spec.version.conf))
                 self.launch(control, reader, order.to_json(), recorded=recorded)
-            self.wait_over(run.stream_id, run.run_id, run.deadline_at, on_progress)
+            self.wait_over(run.stream_id, run.run_id, run.deadline_at, on_progress, run)
             result, last_seen = text_of(folder / RESULT), text_of(folder / PROGRESS)
             verdict = self.verdict_without_answer(control, run)
         finally:

@@ -143,7 +143,9 @@ class ScratchDriver:
         delete_below(home.checkpoints, self.folder, but=(*kept, _RECORD))
         if LAUNCHES not in kept:
             home.remove_launches(self.folder)
-        if home.checkpoints is not home.home or _RECORD not in kept:
+        if home.checkpoints is not home.home:
+            delete_below(home.home, self.folder, but=(*kept, _RECORD))
+        if _RECORD not in kept:  # last (Law 1)
             delete_below(home.home, self.folder, but=kept)
         if LAUNCHES not in kept:  # else the next ``end`` would wait for a driver whose launch is gone
             self._context.observer.forget(self._control.stream_id, self._run_id)
@@ -270,31 +272,50 @@ class ScratchRuns:
             InvalidRequestError: the stream has no such run.
         """
         control = self._home.control(stream_id)
-        run = self.need(control, run_id)
+        return self._has_ended(control, self.need(control, run_id))
+
+    def _has_ended(self, control: StreamControl, run: ScratchRun) -> bool:
         if self._is_answered(control, run) or is_late(run.deadline_at, self._clock.now()):
             return True
-        return self.driver(control, run_id).has_ended()
+        return self.driver(control, run.run_id).has_ended()
 
-    def describe(self, stream_id: str, run_id: str) -> str:
-        """The status of a run in one line. Raises as ``is_over``."""
+    def describe(self, stream_id: str, run_id: str, run: ScratchRun | None = None) -> str:
+        """The status of a run in one line; ``run``: its record, if it was read. Raises as ``is_over``."""
         control = self._home.control(stream_id)
         driver = self.driver(control, run_id)
         progress, handle = text_of(driver.launch_folder / PROGRESS), driver.handle()
         if progress:
             return progress
-        left = (self.need(control, run_id).deadline_at - self._clock.now()).total_seconds()
+        left = ((run or self.need(control, run_id)).deadline_at - self._clock.now()).total_seconds()
         state = "not launched" if handle is None else self._context.observer.status(handle).state
         return f"its driver is {state}; {max(left, 0):.0f} s are left"
 
-    def wait_over(self, stream_id: str, run_id: str, deadline_at: datetime, on_progress: Report | None = None) -> None:
-        """Wait until a run has ended, at its deadline at the latest."""
+    def wait_over(
+        self,
+        stream_id: str,
+        run_id: str,
+        deadline_at: datetime,
+        on_progress: Report | None = None,
+        run: ScratchRun | None = None,
+    ) -> None:
+        """Wait until a run has ended, at its deadline at the latest.
+
+        Args:
+            run: its record, if the caller wrote it. Then no poll reads the record, so that a driver whose answer is on
+                this machine is waited for while the home is away.
+        """
 
         def look() -> bool | None:
             with suppress(UnavailableError):  # the store is away; the run may continue
-                if self.is_over(stream_id, run_id):
+                has_ended = (
+                    self.is_over(stream_id, run_id)
+                    if run is None
+                    else self._has_ended(self._home.control(stream_id), run)
+                )
+                if has_ended:
                     return True
                 if on_progress is not None:
-                    on_progress(self.describe(stream_id, run_id))
+                    on_progress(self.describe(stream_id, run_id, run))
             return None
 
         left = (deadline_at - self._clock.now()).total_seconds() + LATE_SECONDS
@@ -413,8 +434,7 @@ class ScratchRuns:
         """Remove what one run left; when a kept report was given, or None for a run that is not over, is not kept, or
         was handed over."""
         run = control.scratch_run(run_id)
-        if run is None:  # the record is removed last
-            self._remove(control, run_id)
+        if run is None:  # it was removed just now; a run of the same id may have started since
             return None
         if not isinstance(run.what, only):
             return None

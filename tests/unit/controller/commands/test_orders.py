@@ -13,6 +13,7 @@ from airflow_streamstate.controller.observe.observation import pending_drain
 from airflow_streamstate.errors import (
     ConflictError,
     DeploymentNotFoundError,
+    InvalidRequestError,
     StreamNotFoundError,
     UnavailableError,
     UnsupportedVersionError,
@@ -20,7 +21,7 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.protocol.commands import DrainNotification, SnapshotRequest, StopRequest
 from airflow_streamstate.protocol.events import Drained, Draining, Event, Failed, Finished, Stopped
 from airflow_streamstate.protocol.records import Claim
-from airflow_streamstate.protocol.terms.order import DrainTerms
+from airflow_streamstate.protocol.terms.order import DrainTerms, SnapshotTerms
 from support.sim_stage import STREAM, Stage
 
 
@@ -250,3 +251,21 @@ def test_a_drain_that_died_is_taken_back_for_the_next_attempt(stage: Stage) -> N
     assert stage.controller.order("cancel", STREAM).state == "failed"
     seen = stage.seen()
     assert pending_drain(seen, stage.control.journal("d-0001").commands()) is None
+
+
+@pytest.mark.parametrize(
+    ("verb", "given"),
+    [
+        ("stop", {"terms": DrainTerms()}),
+        ("cancel", {"terms": DrainTerms()}),
+        ("drain", {"terms": SnapshotTerms()}),
+        ("snapshot", {"terms": DrainTerms()}),
+        ("snapshot", {"deployment_id": "d-0001"}),
+    ],
+)
+def test_an_order_with_what_another_one_takes_is_refused(stage: Stage, verb: Any, given: dict[str, Any]) -> None:
+    """It would be left out without notice, and a drain with the defaults cannot be withdrawn once it flushes."""
+    running(stage)
+    with pytest.raises(InvalidRequestError):
+        stage.controller.order(verb, STREAM, **given)
+    assert commands(stage) == []
