@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 
 # No test times anything: a busy machine is not a failure.
+EXAMPLES = "STREAMSTATE_EXAMPLES"
+"""A variable: how many examples of a property are tried at most."""
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
@@ -49,7 +51,9 @@ _use_memory_for_temporary_files()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--tier", choices=tiers.TIERS, help="run one tier alone (docs/project/contributing.md)")
+    parser.addoption(
+        "--tier", choices=(tiers.QUICK, *tiers.TIERS), help="run one tier alone (docs/project/contributing.md)"
+    )
     parser.addoption("--part", type=_part, metavar="K/N", help="run the K-th of N parts of the tier alone")
 
 
@@ -67,6 +71,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, value in tiers.SETTINGS.get(config.getoption("--tier"), {}).items():
         os.environ.setdefault(name, value)
+    if EXAMPLES in os.environ:
+        settings.register_profile("few", settings.get_profile("house"), max_examples=int(os.environ[EXAMPLES]))
+        settings.load_profile("few")
     # What commands of tests allow is kept there, and not in the list of the person who runs them.
     os.environ.setdefault(
         "STREAMSTATE_ALLOWED", f"{tempfile.gettempdir()}/streamstate-tests-{os.getuid()}/allowed.json"
@@ -79,6 +86,14 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     tier, place = config.getoption("--tier"), os.environ.get("TOX_ENV_DIR")
     if tier and place and not config.option.xmlpath and not _is_worker():
         config.option.xmlpath = str(Path(place).parent / f"{tier}.xml")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The tier ``quick`` imports nothing that it does not run, such as Airflow."""
+    if config.getoption("--tier") != tiers.QUICK or not collection_path.is_relative_to(TESTS):
+        return None
+    folders = collection_path.relative_to(TESTS).parts
+    return True if folders and not tiers.is_quick_place(folders) else None
 
 
 @pytest.hookimpl(trylast=True)
@@ -121,7 +136,9 @@ def pytest_runtest_logstart(nodeid: str) -> None:
         running.write_text(f"== died in: {nodeid}\n", encoding="utf-8")
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--tier") == tiers.QUICK and (found := {"airflow", "pyspark"} & set(sys.modules)):
+        raise pytest.UsageError(f"a test of the tier quick has imported {', '.join(sorted(found))}; mark it `fast`")
     if (running := _beside_environment(".running")) is not None:
         running.unlink(missing_ok=True)
 

@@ -224,7 +224,7 @@ def test_a_deferred_task_that_is_cleared_begins_anew_where_nothing_had_happened(
     ("answer", "deployment_id"),
     [
         pytest.param("Reject", "d-0001", marks=pytest.mark.named),
-        pytest.param("Approve", "d-0002", marks=pytest.mark.fast),
+        ("Approve", "d-0002"),
     ],
 )
 def test_a_person_is_asked_with_the_plan_and_heard(place: Place, answer: str, deployment_id: str) -> None:

@@ -55,7 +55,6 @@ def assert_each_row_came_once(soak: Soak) -> None:
     assert soak.shell("audit")["ok"]
 
 
-@pytest.mark.fast
 def test_a_good_version_takes_over_warm(soak: Soak) -> None:
     """It proves itself in the driver that was rehearsed (Laws 2, 5, 9)."""
     answer = soak.shell("upgrade", "--app", str(version(soak, "good", "by-key")), *WORDS)

@@ -1,6 +1,6 @@
 """The cases of a simulator sweep that run.
 
-The tier sets ``STREAMSTATE_SIM`` (``support/tiers.py``): ``full`` runs every case, ``sample`` a few of each sweep.
+The tier sets ``STREAMSTATE_SIM`` (``support/tiers.py``): ``full`` runs every case, ``sample`` one of each sweep.
 Where it is not set each third case runs, or each third of each n-th, as the sweep sets. ``STREAMSTATE_SIM_SEED``
 chooses which.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 
-SAMPLE = 3
+SAMPLE = 1
 """Cases of one sweep in a sample."""
 
 

@@ -10,6 +10,8 @@ import traceback
 import warnings
 from collections.abc import Callable
 
+FEW = 8
+"""So many lives are lived here: a fork of a test run with thousands of tests costs more."""
 LIMIT_SECONDS = 1_800
 """A worker whose parent was killed does not live on."""
 
@@ -25,8 +27,10 @@ def in_processes(count: int, act: Callable[[int], str | None]) -> list[str]:
         act: returns a text if there is something to report, and raises nothing.
 
     A fork that dies before it has reported all is a warning, which the test run shows; its share runs in this process,
-    so that each life is judged and one that ends its process is still seen.
+    so that each life is judged and one that ends its process is still seen. A few run in this process alone.
     """
+    if count <= FEW:
+        return [text for number in range(count) if (text := act(number)) is not None]
     workers = max(1, min(count, len(os.sched_getaffinity(0))))
     # A fork must not end what only its parent may: a client with threads, in a circle of objects of an earlier test.
     gc.collect()

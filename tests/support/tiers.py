@@ -2,6 +2,7 @@
 
 ``fast`` is the README's test command. ``full`` is what CI runs in addition. ``named`` is what runs by name alone.
 A test of ``tests/sim`` belongs to the later tiers, too: each runs more of its cases than the one before.
+``--tier quick`` is the part of ``fast`` for the inner loop: units and structure, without Spark and Airflow.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from pathlib import Path
 import pytest
 
 TIERS = ("fast", "full", "named")
+QUICK = "quick"
+
+QUICK_FOLDERS = {"unit", "structure"}
+AIRFLOW_UNITS = {"hooks", "notifications", "operators", "page", "sensors", "triggers"}
+"""Folders of ``tests/unit`` that import Airflow."""
 
 FAST_FOLDERS = {"unit", "structure", "contract", "sim", "net"}
 NAMED_FOLDERS = {"compat", "kubernetes", "soak", "emr_live"}
@@ -22,6 +28,7 @@ ORDER = ("airflow", "kafka", "cluster", "yarn", "kubernetes", "sinks", "spark", 
 """Folders whose tests start first, since one of their files takes minutes."""
 
 SETTINGS = {
+    QUICK: {"STREAMSTATE_EXAMPLES": "10"},
     "fast": {"STREAMSTATE_SIM": "sample"},
     "full": {},
     "named": {"STREAMSTATE_SIM": "full", "STREAMSTATE_TRUTH": "full", "STREAMSTATE_SINKS": "full"},
@@ -52,7 +59,24 @@ def tiers_of(folder: str, marks: set[str]) -> set[str]:
 
 def tiers_of_item(item: pytest.Item, tests: Path) -> set[str]:
     """The tiers of one collected test; ``tests`` is the folder of all tests."""
-    return tiers_of(_folder(item, tests), {mark.name for mark in item.iter_markers()})
+    marks = {mark.name for mark in item.iter_markers()}
+    quick = {QUICK} if is_quick(item.path.relative_to(tests).parts, marks) else set()
+    return quick | tiers_of(_folder(item, tests), marks)
+
+
+def is_quick(folders: tuple[str, ...], marks: set[str]) -> bool:
+    """Whether a test belongs to ``quick``.
+
+    Args:
+        folders: of the test, below ``tests``.
+        marks: names of its marks. ``fast`` leaves a test to the tier ``fast``: it is slow, or imports Airflow.
+    """
+    return is_quick_place(folders) and not marks & {*TIERS, *SERVERS}
+
+
+def is_quick_place(folders: tuple[str, ...]) -> bool:
+    """Whether tests of ``quick`` may be below these folders; what is elsewhere is not even imported."""
+    return folders[0] in QUICK_FOLDERS and not (folders[0] == "unit" and set(folders[1:2]) & AIRFLOW_UNITS)
 
 
 def part_of(node_id: str, parts: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import inspect
 import json
 import math
@@ -96,6 +97,7 @@ def test_json_holds_type_message_context_and_next_step() -> None:
     }  # fmt: skip
 
 
+@functools.cache
 def messages() -> list[tuple[str, str, str]]:
     """(where, message, next step) of every error that the package raises with a plain sentence."""
     names = {cls.__name__ for cls in CLASSES}

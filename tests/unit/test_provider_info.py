@@ -22,6 +22,8 @@ from airflow_streamstate.hooks.airflow_command import get_commands
 from airflow_streamstate.operators.upgrade import UpgradeStreamOperator
 from support import airflow_home
 
+pytestmark = pytest.mark.fast
+
 INFO = provider_info.get_provider_info()
 # Only releases of Airflow's own providers have these two.
 NOT_FOR_US = {"'state' is a required property", "'source-date-epoch' is a required property"}

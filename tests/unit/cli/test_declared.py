@@ -23,6 +23,8 @@ from support.scripted_driver import script
 from support.scripted_stream import ScriptedAttempt
 from support.shell import Answer, Desk, meanwhile, shell
 
+pytestmark = pytest.mark.fast
+
 STREAM = "flights"
 
 

@@ -29,6 +29,8 @@ from support.recorded_specs import with_version
 from support.s3_server import BUCKET
 from support.shell import Answer, Desk, shell
 
+pytestmark = pytest.mark.fast
+
 
 def fake_java(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch, body: str = "") -> None:
     """A Java that reports the given version."""

@@ -10,6 +10,8 @@ import pytest
 from support.scripted_driver import script
 from support.shell import Desk, shell
 
+pytestmark = pytest.mark.fast
+
 ROW_FIELDS = {"snapshot_id", "mirror", "files", "bytes"}
 STREAM_FIELDS = {"stream_id", "deployment_id", "snapshot_id", "kind", "is_end", "files", "bytes", "dropped"}
 

@@ -10,6 +10,8 @@ from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
 from support.shell import Answer, Desk, shell
 
+pytestmark = pytest.mark.fast
+
 
 def plan(desk: Desk, word: str, *words: object) -> Answer:
     """Plan a version whose rehearsal behaves so."""

@@ -12,6 +12,8 @@ from support.scripted_rehearsal import CHANGED
 from support.scripted_stream import QUERY
 from support.shell import Answer, Desk, shell
 
+pytestmark = pytest.mark.fast
+
 STREAM = "flights"
 
 

@@ -17,6 +17,8 @@ from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
 from support.shell import Desk, shell
 
+pytestmark = pytest.mark.fast
+
 KEY, NEXT = "first-key-of-at-least-32-characters", "second-key-of-at-least-32-characters"
 
 

@@ -18,6 +18,8 @@ from airflow_streamstate.protocol.positions import SourceLag
 from support.scripted_driver import NOTE, script
 from support.shell import Answer, Desk, shell
 
+pytestmark = pytest.mark.fast
+
 START_FIELDS = {"stream_id", "deployment_id", "attempt", "state", "start"}
 SECRET = "tr0ub4dor-and-3"
 

@@ -12,6 +12,8 @@ from support.scripted_stream import ScriptedStream
 from support.shell import Desk, shell
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, run_stateful
 
+pytestmark = pytest.mark.fast
+
 LATER = "d-0001-stopped-000002"
 OF_STATE = {
     "stream_id", "snapshot_id", "kind", "deployment_id", "taken_at", "age_seconds", "spark_version",

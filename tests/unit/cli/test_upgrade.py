@@ -15,6 +15,8 @@ from support.scripted_rehearsal import keep_plan
 from support.scripted_stream import QUERY
 from support.shell import Answer, Desk, shell
 
+pytestmark = pytest.mark.fast
+
 QUICK = ("--healthy-batches", 1, "--timeout", 60, "--no-warm")
 
 

@@ -15,6 +15,8 @@ from support.scripted_driver import script
 from support.shell import Answer, Desk, shell
 from support.watching import watching
 
+pytestmark = pytest.mark.fast
+
 SUPERVISED = ("--on-failure", "restart", "--initial-backoff", 0)
 
 

@@ -14,6 +14,8 @@ from support.shell import Desk, shell
 from support.watching import watching
 from support.webhook_receiver import receiving
 
+pytestmark = pytest.mark.fast
+
 
 def deploy(desk: Desk, job: str, *words: object) -> None:
     """Deploy a script that makes its driver behave so."""

@@ -33,6 +33,8 @@ from support.faulty_store import Fault, FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.snapshots import flip_byte
 
+pytestmark = pytest.mark.fast
+
 
 def new_home(stage: Stage, tmp_path: Path, store: Store | None = None) -> Home:
     made = store or MemoryStore("new")

@@ -19,6 +19,8 @@ from airflow_streamstate.protocol.events import Failed, Finished
 from airflow_streamstate.store.local import LocalStore
 from support.simulated_driver import STREAM, SimulatedStream
 
+pytestmark = pytest.mark.fast
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 

@@ -17,6 +17,8 @@ from airflow_streamstate.protocol.terms.order import RehearsalTerms
 from support.drivers import STREAM, Deployments
 from support.earlier_home import STREAM_THERE, WORDS, earlier_home
 
+pytestmark = pytest.mark.fast
+
 ROOT = Path(__file__).resolve().parents[3]
 
 

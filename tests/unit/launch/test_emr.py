@@ -30,6 +30,8 @@ from support.fake_clock import FakeClock
 from support.launches import launch_request
 from support.s3_server import BUCKET, REGION, s3_server
 
+pytestmark = pytest.mark.fast
+
 ROLE = "arn:aws:iam::123456789012:role/streams"
 SCOPE = f"1b4e28ba-2fa1-11d2-883f-0016d3cca427/{'s' * 63}"
 TAGS = {"streamstate-launch-key": "d-0001-a0001", "streamstate-scope": SCOPE}

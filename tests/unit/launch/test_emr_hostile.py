@@ -27,6 +27,8 @@ from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace
 from support.hostile_server import Act, answering, dripping, dripping_head, endless, hostile_server, redirecting
 from support.loopback import QuietHandler
 
+pytestmark = pytest.mark.fast
+
 BOTH = [EmrServerlessLauncher, EmrOnEksLauncher]
 KEY, SCOPE = "d-0001-a0001", "home/stream"
 ROLE = "arn:aws:iam::123456789012:role/streams"

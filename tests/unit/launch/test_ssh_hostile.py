@@ -20,6 +20,8 @@ from airflow_streamstate.launch.ssh import SshLauncher
 from airflow_streamstate.launch.ssh_bootstrap import MARK
 from airflow_streamstate.launch.ssh_remote import folder_of
 
+pytestmark = pytest.mark.fast
+
 KEY = "d-0001-a0001"
 Act = Callable[[paramiko.Channel], None]
 

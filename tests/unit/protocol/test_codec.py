@@ -38,6 +38,8 @@ from airflow_streamstate.protocol.records import DeploymentSpec
 from support.examples import example
 from support.messages import KINDS, json_values, messages_of, moments
 
+pytestmark = pytest.mark.fast
+
 AT = datetime(2026, 3, 1, 10, 0, tzinfo=timezone.utc)
 DRAIN = DrainNotification("c-1", "orders", "d-0001", AT, None, "me", "an upgrade", rehearse=True)
 any_message = st.sampled_from(sorted(KINDS)).flatmap(lambda kind: messages_of(KINDS[kind]))

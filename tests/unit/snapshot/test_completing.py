@@ -31,6 +31,8 @@ from support.recorded_specs import with_version
 from support.shelf_acts import IDS, Act, all_but, assert_no_defect, data_there, kept, keys_of, pinning, waiting
 from support.snapshots import DEPLOYMENT, PLACE, QUERY, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful
 
+pytestmark = pytest.mark.fast
+
 
 def test_what_an_older_snapshot_has_at_the_same_place_is_not_copied_again() -> None:
     """By Spark's checksums, where the store of the checkpoints reports no versions; both are complete."""

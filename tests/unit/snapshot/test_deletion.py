@@ -60,6 +60,8 @@ from support.shelf_acts import (
 )
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
 
+pytestmark = pytest.mark.fast
+
 # sharing
 
 

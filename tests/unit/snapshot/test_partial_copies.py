@@ -55,6 +55,8 @@ from support.shelf_acts import (
 from support.snapshots import DEPLOYMENT, PLACE, SNAPSHOT, STREAM, Shelf, placed_shelf, run_stateful
 from support.uploading_store import UploadingStore
 
+pytestmark = pytest.mark.fast
+
 
 class BeforeDelete(FaultyStore):
     """Another process acts right before the first file of a snapshot is deleted."""

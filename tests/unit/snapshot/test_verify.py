@@ -27,6 +27,8 @@ from support.hadoop_checksums import format_checksums
 from support.server_store import ServerStore
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture(params=["unsealed", "sealed", "on disk", "sealed on disk"])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:

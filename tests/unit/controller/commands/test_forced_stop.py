@@ -27,6 +27,8 @@ from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, Sim
 from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful
 
+pytestmark = pytest.mark.fast
+
 SNAPSHOT = "d-0001-stopped-000001"
 
 

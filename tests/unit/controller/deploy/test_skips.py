@@ -26,6 +26,8 @@ from support.examples import example
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
+pytestmark = pytest.mark.fast
+
 ORDER = SkipOrder(STREAM, SkipTerms(4), "a bad row")
 MOVE = SourceMove("file /in", '{"logOffset":3}', '{"logOffset":4}', 1, 0, "files")
 

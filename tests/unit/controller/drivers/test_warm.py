@@ -19,6 +19,8 @@ from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, Sim
 from support.sim_stage import STREAM, Stage
 from support.warm import WarmStage
 
+pytestmark = pytest.mark.fast
+
 COLD = "launch d-0002-a0001"
 KEPT = {"run.json", "verdict.json", "waiting.json", "handover.json", "launches"}
 

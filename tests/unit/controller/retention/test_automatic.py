@@ -31,6 +31,8 @@ from airflow_streamstate.snapshot.verify import verify
 from support.faulty_store import Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
+pytestmark = pytest.mark.fast
+
 KEEP_TWO = {"keep": 2}
 
 

@@ -22,6 +22,8 @@ from airflow_streamstate.snapshot.verify import verify
 from airflow_streamstate.store.local import LocalStore
 from support.sim_stage import STREAM, Stage
 
+pytestmark = pytest.mark.fast
+
 LIVES = [f"d-0001-live-{number:06d}" for number in range(1, 6)]
 
 

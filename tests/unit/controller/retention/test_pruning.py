@@ -42,6 +42,8 @@ from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 from support.uploading_store import UploadingStore
 
+pytestmark = pytest.mark.fast
+
 NOTHING = RetentionPolicy(keep=0)
 
 

@@ -18,6 +18,8 @@ from airflow_streamstate.snapshot.verify import verify
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 
+pytestmark = pytest.mark.fast
+
 SNAPSHOT = "d-0001-stopped-000001"
 
 

@@ -35,6 +35,8 @@ from support.scripted_reader import VARIABLE
 from support.scripted_stream import ScriptedStream
 from support.snapshots import QUERY, SNAPSHOT, STREAM, Shelf, flip_byte, run_stateful
 
+pytestmark = pytest.mark.fast
+
 LATER = "d-0001-stopped-000002"
 
 

@@ -37,6 +37,8 @@ from support.checkpoints import plan_batch
 from support.faulty_store import KILL_POINTS, Fault, FaultPlan, FaultyStore, SimulatedCrash
 from support.sim_stage import STREAM, Stage
 
+pytestmark = pytest.mark.fast
+
 
 class Rehearsed:
     """A stream with a running first deployment, and rehearsals of what is to follow it."""

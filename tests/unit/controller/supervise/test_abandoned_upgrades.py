@@ -16,6 +16,8 @@ from airflow_streamstate.protocol.upgrades import AfterStop
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import UpgradeStage
 
+pytestmark = pytest.mark.fast
+
 A_MINUTE = 60.0
 
 

@@ -28,6 +28,8 @@ from support.sim_stage import STREAM, Stage
 from support.snapshots import plan_stateful
 from support.upgrade_stage import FILES, SOCKET, UpgradeStage
 
+pytestmark = pytest.mark.fast
+
 
 def runs_the_old_code(upgraded: UpgradeStage, deployment_id: str) -> bool:
     def code(spec: DeploymentSpec) -> object:

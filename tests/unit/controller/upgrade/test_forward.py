@@ -21,6 +21,8 @@ from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
 from support.upgrade_stage import SOCKET, UpgradeStage
 
+pytestmark = pytest.mark.fast
+
 SEEDED = {"counts": RehearsedQuery("accepted", "seeded", 0.5)}
 
 

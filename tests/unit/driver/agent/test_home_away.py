@@ -16,6 +16,8 @@ from airflow_streamstate.store.memory import MemoryStore
 from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream, make_plan, waiting_script
 from support.vanishing_store import ABSENCES, Absence, VanishingStore
 
+pytestmark = pytest.mark.fast
+
 
 def stream_elsewhere(*, has_record: bool = True) -> tuple[SimulatedStream, VanishingStore]:
     """A deployed stream whose home may vanish, and whose checkpoints are elsewhere."""

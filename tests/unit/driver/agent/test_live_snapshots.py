@@ -17,6 +17,8 @@ from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
 from support.simulated_query import SimulatedPlan
 from support.snapshots import PLACE
 
+pytestmark = pytest.mark.fast
+
 
 def test_a_snapshot_is_taken_while_the_query_runs_on(stream: SimulatedStream) -> None:
     """At a committed batch, complete and verified, named after its command, and the query never stops (Law 2)."""

@@ -37,6 +37,8 @@ from support.simulated_driver import (
 )
 from support.simulated_query import QueryDiedError, SimulatedPlan, SimulatedRun
 
+pytestmark = pytest.mark.fast
+
 NAMES = ("counts", "failing")
 REPORT = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):
   File "job.py", line 7, in fails

@@ -11,6 +11,8 @@ from support.simulated_driver import SimulatedStream, assert_nothing_lost, make_
 from support.simulated_query import SimulatedPlan
 from support.simulated_sources import SimulatedSink, SimulatedSource, expected_counts
 
+pytestmark = pytest.mark.fast
+
 
 def drained_late(stream: SimulatedStream, *plans: SimulatedPlan, at_seconds: float = 60.0, attempt: int = 1) -> None:
     """Run the script; a second drain, without limits, ends it."""

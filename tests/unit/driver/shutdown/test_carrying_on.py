@@ -21,6 +21,8 @@ from support.simulated_driver import (
 )
 from support.simulated_query import Phase, SimulatedRun
 
+pytestmark = pytest.mark.fast
+
 
 def test_what_came_to_its_own_end_meanwhile_is_over_for_the_script(stream: SimulatedStream) -> None:
     """An available-now query that had read everything reads nothing twice; the slow one runs on."""

@@ -25,6 +25,8 @@ from support.simulated_driver import SimulatedDriver, SimulatedStream, make_plan
 from support.simulated_query import CONF, Phase, SimulatedPlan, SimulatedRun
 from support.simulated_sources import Row, SimulatedSink, SimulatedSource, WindowCount, expected_counts
 
+pytestmark = pytest.mark.fast
+
 LANDED = PlannedSink("file:json", "json", "/landed", "file", "batch_id")
 DAILY_MS = 5_000
 NO_STATE = 1_000_000

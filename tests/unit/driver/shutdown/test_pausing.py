@@ -17,6 +17,8 @@ from support.simulated_driver import (
 )
 from support.simulated_query import SimulatedPlan
 
+pytestmark = pytest.mark.fast
+
 TWO = ("counts-0", "counts-1")
 
 

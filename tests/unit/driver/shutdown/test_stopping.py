@@ -29,6 +29,8 @@ from support.simulated_driver import (
 from support.simulated_query import SimulatedPlan, SimulatedRun
 from support.vanishing_store import VanishingStore
 
+pytestmark = pytest.mark.fast
+
 
 def stopped_stream(stream: SimulatedStream, plan: SimulatedPlan, at_seconds: float = 2.1) -> Stopped:
     stream.order_at(at_seconds, StopRequest)

@@ -24,6 +24,8 @@ from support.simulated_driver import (
 from support.simulated_query import SimulatedPlan, SimulatedStartable
 from support.simulated_sources import SimulatedSink, expected_counts
 
+pytestmark = pytest.mark.fast
+
 BATCH = 3
 
 

@@ -19,6 +19,8 @@ from support.simulated_driver import SimulatedDriver, SimulatedStream, assert_no
 from support.simulated_query import Phase, SimulatedPlan, SimulatedRun, SimulatedStartable
 from support.simulated_sources import SimulatedSink, SimulatedSource
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture(autouse=True)
 def _connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,8 @@ from support.simulated_driver import (
 from support.simulated_query import SimulatedPlan, SimulatedRun
 from support.simulated_sources import SimulatedSource, index_in
 
+pytestmark = pytest.mark.fast
+
 NAME = "counts"
 
 
