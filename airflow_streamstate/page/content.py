@@ -120,7 +120,7 @@ def watermark_delay_seconds(status: StreamStatus, now: datetime) -> float | None
 
 # The timeline of a stream: its deployments, their attempts, and what happened to them. Pure.
 
-SILENT = "its driver has ended without a last word"
+SILENT = "its driver has ended without a last event"
 
 
 def timeline(

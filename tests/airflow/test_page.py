@@ -268,7 +268,7 @@ def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: 
         "Upgrades": "the new version is healthy",
         "Plan": "Join",
         "Snapshots": "d-0001-live-000001",
-        "Custody": "begins exactly where the one before ended",
+        "Custody": "starts exactly where the one before ended",
         "Replay": "No batch of this stream was replayed",
         "Driver log": "scripted driver: proves",
         "Events": "snapshot d-0001-live-000001 is complete",

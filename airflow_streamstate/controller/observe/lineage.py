@@ -86,7 +86,7 @@ def backward_breaks(
                 continue
             detail = (
                 f"batch {number} ends before batch {before_id}{f' ({part})' if part else ''}: input was read again, or"
-                " passed over, and the position is not one to go on from"
+                " passed over, and no query can continue from the position"
             )
             is_accepted = accepted_to is not None and number <= accepted_to
             what = identity.what or f"source {place}"
@@ -529,7 +529,7 @@ class _LogReader:
             return QueryCustody(None, last, "logs")
         start = start_of(checkpoint, first, known, end)
         if start is None or end is None:
-            self._unread.append(f"{spec.deployment_id}, query {name}: where it began is not known any more")
+            self._unread.append(f"{spec.deployment_id}, query {name}: where it started is not known any more")
             return QueryCustody(None, last, "records")
         if first.how == "seeded" and end.batch_id is None:
             end = replace(end, batch_id=start.batch_id)  # a seed always has an entry to start from
@@ -614,7 +614,7 @@ def _passed_over(deployment_id: str, name: str, commits: Sequence[int]) -> list[
 
 
 def _fresh(deployment_id: str, name: str, batch_id: int) -> Break:
-    detail = "it was started with nothing, as was asked by name: its options say where its input begins"
+    detail = "it was started with nothing, as was explicitly requested: its options say where its input starts"
     return Break("gap", deployment_id, name, "", f"batch {batch_id}", "none", detail, accepted=True)
 
 

@@ -173,7 +173,7 @@ class Copies:
                 "a manifest of the home cannot be read, so it is unknown which copies its snapshot needs",
                 stream_id=self._control.stream_id,
                 snapshot_ids=list(home.unreadable),
-                next_step=f"`streamstate snapshot verify {self._control.stream_id}` tells what is wrong with it.",
+                next_step=f"`streamstate snapshot verify {self._control.stream_id}` shows what is wrong with it.",
             )
         if not self._is_dry:
             refuse_same(self._control, mirror, self._context.home.checkpoints)

@@ -239,7 +239,7 @@ def test_an_interruption_says_what_it_waits_for(desk: Desk) -> None:
             assert any(line.startswith(("apply: flights: launching", "apply: flights: running")) for line in said)
             process.send_signal(signal.SIGINT)
             line = next((line for line in said if "interrupted" in line), "")
-            assert "nothing more is begun, and what is under way is waited for (flights). Ctrl-C again leaves." in line
+            assert "nothing more is started, and what is under way is waited for (flights). Ctrl-C again " in line
             process.send_signal(signal.SIGINT)
             _, rest = process.communicate(timeout=500)
         finally:
@@ -448,7 +448,7 @@ def test_a_new_stream_over_a_used_checkpoint_is_refused_before_a_driver_starts(d
     found = diffed(folder)[STREAM]
     assert (found["kind"], "streamstate adopt flights --checkpoint" in found["reason"]) == ("refused", True)
     assert applied(folder)[0].status != 0
-    assert "no home lies here" in shell("status", STREAM).err
+    assert "there is no home here" in shell("status", STREAM).err
     declare(desk, STREAM, "proves", conf=conf, start="fresh")
     assert diffed(folder)[STREAM]["step"] == "deploy"
 

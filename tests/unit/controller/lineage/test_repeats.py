@@ -164,9 +164,7 @@ def test_one_sentence_names_what_may_be_doubled_before_what_is_not() -> None:
     """It is what `status` and `resume` report; three batches are named, the others counted."""
     assert describe_repeats("orders", []) == ""
     mixed = describe_repeats("orders", [repeat("skipped"), repeat()])
-    assert mixed.startswith(
-        "rows may be doubled: batch 7 of copies ran again, into kafka out, which cannot tell a batch"
-    )
+    assert mixed.startswith("rows may be doubled: batch 7 of copies ran again, into kafka out, which cannot detect it")
     assert describe_repeats("orders", [repeat("skipped")]) == (
         "nothing is doubled: batch 7 of copies ran again, into kafka out, where no batch is there twice"
     )

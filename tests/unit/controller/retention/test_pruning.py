@@ -241,8 +241,8 @@ def test_a_stream_that_is_retired_keeps_what_it_has(stage: Stage) -> None:
     """Unless its deletion is asked for."""
     stage.deploy()
     stage.stopped()
-    retired = stage.controller.retention.retire(STREAM, reason="it is over")
-    assert (retired.retirement.is_deleting, retired.retirement.reason, retired.objects) == (False, "it is over", 0)
+    retired = stage.controller.retention.retire(STREAM, reason="it has ended")
+    assert (retired.retirement.is_deleting, retired.retirement.reason, retired.objects) == (False, "it has ended", 0)
     assert stage.control.manifest("d-0001-stopped-000001") is not None
 
 
