@@ -159,8 +159,8 @@ _SUBSCRIPTIONS = ("assign", "subscribe", "subscribepattern")
 _SETS_OF_JAVA = re.compile(r"&&|(?<!\\)\[[^\]]*(?<!\\)\[")
 """Unions and intersections of characters in a pattern: Python gives them another meaning than Java."""
 _SILENT = (
-    "failOnDataLoss=false: input that Kafka has no more, or that a new topic of that name has replaced, is passed over or"
-    " read again without an error"
+    "failOnDataLoss=false: input that Kafka has no more, or that a new topic of that name has replaced, is passed over"
+    " or read again without an error"
 )
 _AGAIN = "deploy again: the start reports how many rows are gone, and --accept-lost-input continues after them"
 # By Spark's error class, and by the text, because the connector's own errors do not show their class.

@@ -105,7 +105,7 @@ class PlanUpgradeOperator(ChangingOperator):
     :param state_store: write the state again into this state store: rocksdb. (templated)
     :param checkpoint_format: write the state again in Spark's state checkpoint format 1 or 2. (templated)
     :param migration: a Python file with functions from old to new state (airflow_streamstate.migration). (templated)
-    :param auto_migrate: migrate state without a function where that is safe: an aggregate added, which starts with no
+    :param auto_migrate: migrate state without a function if that is safe: an aggregate added, which starts with no
         rows, or removed, others in another order, a wider type, a field added to a state variable. (templated)
     :param rehearse: try each query on a fork of its state, without a sink: with an empty batch, then with its newest
         batches; else only compare the plans. The script runs once in both, with ``STREAMSTATE_REHEARSAL=1`` in its

@@ -358,7 +358,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param state_store: write the state again into this state store: rocksdb. (templated)
     :param checkpoint_format: write the state again in Spark's state checkpoint format 1 or 2. (templated)
     :param migration: a Python file with functions from old to new state (airflow_streamstate.migration). (templated)
-    :param auto_migrate: migrate state without a function where that is safe: an aggregate added, which starts with no
+    :param auto_migrate: migrate state without a function if that is safe: an aggregate added, which starts with no
         rows, or removed, others in another order, a wider type, a field added to a state variable. (templated)
     :param mode: how the state is handed over: auto restores it if it fits, else drains with ``allow_drain``; only fresh
         starts with empty state. (templated)

@@ -106,7 +106,7 @@ DRAIN = (
     " that follows is counted by the new one."
 )
 MIGRATE = (
-    "Migrate the state: `--auto-migrate`, where that needs no function, or `--migration FILE`. Or drain the old version"
+    "Migrate the state: `--auto-migrate`, if that needs no function, or `--migration FILE`. Or drain the old version"
     " and seed the new one."
 )
 RESTORE = "This difference alone needs nothing: the state is kept."

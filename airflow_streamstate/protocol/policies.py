@@ -513,7 +513,7 @@ class KnownGood:
 
 
 @dataclass(frozen=True)
-class SettledCustody(View):
+class SettledLineage(View):
     """The result of an audit whose evidence was pruned.
 
     Attributes:
@@ -562,7 +562,7 @@ class RetentionRegister(Message):
     halves: Mapping[str, datetime] = field(default_factory=dict)
     unused_artifacts: Mapping[str, datetime] = field(default_factory=dict)
     known_good: KnownGood | None = None
-    settled: SettledCustody | None = None
+    settled: SettledLineage | None = None
     places: tuple[Word, ...] = ()
     last_prune: LastPrune | None = None
 

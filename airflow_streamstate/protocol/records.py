@@ -92,7 +92,7 @@ class StateRewrite:
     )
     auto_migrate: bool = term(
         False,
-        help="migrate state without a function where that is safe: an aggregate added, which starts with no rows, or"
+        help="migrate state without a function if that is safe: an aggregate added, which starts with no rows, or"
         " removed, others in another order, a wider type, a field added to a state variable",
         heading=_STATE,
         names={"files": "upgrade.auto_migrate"},

@@ -219,7 +219,7 @@ def _refuse_cancel(control: StreamControl, seen: Observation, verb: EndingVerb) 
     facts = {"stream_id": seen.stream_id, "deployment_id": seen.deployment_id}
     if drain is None:
         raise ConflictError(
-            "no drain of this deployment is under way, so there is none to withdraw",
+            "no drain of this deployment is under way, so nothing can be withdrawn",
             **facts,
             next_step=f"`streamstate status {seen.stream_id}` shows its state.",
         )

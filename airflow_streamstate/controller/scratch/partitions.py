@@ -72,7 +72,7 @@ def check_changes(plans: Mapping[str, QueryPlan], before: StateRewrite | None, r
     stateful = [plan for plan in plans.values() if plan.is_stateful]
     if not stateful:
         raise InvalidRequestError(
-            "no query of this stream keeps state, so there is none to rewrite",
+            "no query of this stream keeps state, so nothing can be rewritten",
             queries=sorted(plans),
             next_step="Leave the rewrite out.",
         )

@@ -401,7 +401,7 @@ class _Rewriting:
                     first=one["after"],
                     second=one["again"],
                     next_step="It may use only the key and the state that it is given: no clock, no random numbers, no"
-                    " state of its own.",
+                    " other state.",
                 )
             samples = tuple(str(row["shown"]) for row in twice.where(is_changed).limit(self._order.samples).collect())
         finally:

@@ -326,7 +326,7 @@ class MovedSource:
         self._refuse(
             "the new folder of a moved source lists files that are elsewhere",
             [path for path in self.times if not any(is_at(path, new) for new in self.moves.values())],
-            "The folder has a log of its own (_spark_metadata) with the old paths, or the script reads another"
+            "The folder has its own log (_spark_metadata) with the old paths, or the script reads another"
             " folder: put a symbolic link or a mount at the old place instead.",
         )
         self._refuse(

@@ -215,7 +215,7 @@ def test_a_driver_that_was_launched_is_waited_for(desk: Desk) -> None:
     assert (difference["kind"], difference["step"]) == ("unchanged", "continue")
     answer, found = applied(folder, "--timeout", 1)
     assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (1, "continue", "failed")
-    assert "did not come in time" in found[STREAM]["reason"]
+    assert "did not happen in time" in found[STREAM]["reason"]
     controller = ShellSession.of(os.environ, as_json=True).controller()
     with meanwhile(lambda: controller.kill(STREAM)):
         answer, found = applied(folder)

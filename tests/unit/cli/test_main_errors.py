@@ -76,7 +76,7 @@ def test_a_home_that_cannot_be_opened_keeps_the_first_error() -> None:
     def nowhere() -> Home:
         raise InvalidRequestError("no home was given")
 
-    error = DeadlineExceededError("it did not come", next_step="Look.")
+    error = DeadlineExceededError("it did not happen", next_step="Look.")
     name_full_disks(error, nowhere)
     assert error.next_step == "Look."
 

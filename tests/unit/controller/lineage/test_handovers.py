@@ -68,7 +68,7 @@ def test_a_source_that_sends_once_and_begins_anew_is_a_gap() -> None:
     socket = SourceIdentity("socket", "socket a:1")
     (gap,) = between(Edge(4, ("69",), identities=(socket,)), Edge(4, ("-",), identities=(socket,)), accepted=True)
     assert (gap.kind, gap.source, gap.accepted) == ("gap", "socket a:1", True)
-    assert "what was sent between the two is lost" in gap.detail
+    assert "what was sent in between is lost" in gap.detail
 
 
 def test_sources_are_matched_by_what_they_are() -> None:

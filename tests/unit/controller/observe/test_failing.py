@@ -45,7 +45,7 @@ def test_what_was_cut_off_is_resumed(stage: Stage, exit_code: int | None) -> Non
     second_version(stage)
     told = advice(stage, exit_code)
     assert told.startswith(RESUME)
-    assert "Mend" not in told
+    assert "Fix" not in told
     assert "rollback" not in told
 
 
