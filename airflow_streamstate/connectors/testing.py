@@ -254,7 +254,7 @@ def _check_order(connector: SourceConnector, offsets: Sequence[str]) -> None:
         order = connector.compare(first, second)
         _need(order == _OPPOSITE[connector.compare(second, first)], f"one order each way: {first} {second}")
         expected = "same" if at == other_at else "ahead" if at > other_at else "behind"
-        _need(order == expected, f"{first} is {expected} of {second}, and it says {order}")
+        _need(order == expected, f"{first} is {expected} of {second}, and it reports {order}")
     for text in ('"of another kind"', "[1]", "{}}", ""):
         try:
             connector.compare(text, offsets[0])

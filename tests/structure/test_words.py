@@ -37,7 +37,7 @@ INSTEAD = {
 """Word -> what to write."""
 IN_TEXTS = INSTEAD | {
     r"told|tells?": "reported, reports; is notified",
-    r"said": "reported, stated",
+    r"said|says": "reported, states; shows",
     r"begun|began|begins?": "started, starts",
     r"give[ns]? up|given-up": "abandoned",
     r"take[ns]? back": "withdrawn, undone",

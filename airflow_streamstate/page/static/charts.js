@@ -133,7 +133,7 @@ export function timelineChart() {
 
   return {
     node,
-    /** `deployment`: which one is marked; "" for none. */
+    /** `deployment`: which one is marked; "": not set. */
     show(found, deployment = "") {
       data = found;
       opened = deployment;
@@ -174,7 +174,7 @@ function tickText(at, span) {
   return span > 10000 ? text.slice(11, 19) : text.slice(14, 23);
 }
 
-/** Bars one after the other; each begins where the one before ended. */
+/** Bars one after the other; each starts where the one before ended. */
 export function waterfall(label, bars) {
   const whole = Math.max(...bars.map((bar) => bar.from + bar.seconds), 1e-9);
   return h("ol", { class: "waterfall", "aria-label": label }, bars.map((bar) => {

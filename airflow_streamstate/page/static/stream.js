@@ -81,7 +81,7 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
     return known.upgrades.upgrades.find((one) => one.upgrade_id === opened.upgrade) ?? null;
   }
 
-  /** The deployment that a link asks for: by its id, or as the one in which an upgrade ended; "" for none. */
+  /** The deployment that a link asks for: by its id, or as the one in which an upgrade ended; "": not set. */
   async function openedDeployment() {
     if (opened.deployment) return opened.deployment;
     const upgrade = await openedUpgrade();
@@ -131,7 +131,7 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
     };
   }
 
-  /** A panel that is drawn anew only where its data differ. */
+  /** A panel that is drawn again only where its data differ. */
   const drawn = (part, draw, what = null, also = async () => ({})) => (panel) => {
     const chosen = what === null ? async () => ({}) : deploymentChoice(panel, what);
     const more = async () => ({ ...await chosen(), ...await also() });
