@@ -169,7 +169,7 @@ class Forgetful(RateSource):
     ("breaks", "said"),
     [
         ("shows a credential", "credential"),
-        ("takes another's", "credential|another kind"),
+        ("takes another's", "credential|different kind"),
         ("one identity", "one identity"),
         ("of another kind", "of another kind"),
         ("is ahead of", "is behind of|is ahead of"),
