@@ -93,7 +93,7 @@ def read_migrations(body: bytes, name: str) -> tuple[Migration, ...]:
                 file=name,
                 line=getattr(error, "lineno", None) or (lines[-1] if lines else None),
                 error=f"{type(error).__name__}: {error}",
-                next_step="Mend it: it is run once, and only declares functions.",
+                next_step="Fix it: it is run once, and only declares functions.",
             ) from None
     _check(found, name)
     return tuple(found)

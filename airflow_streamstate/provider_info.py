@@ -51,14 +51,14 @@ _HOW_TO = ("deploy", "upgrade", "drain", "snapshot", "restart", "files", "rescal
 _LINKS = ("StreamPageLink", "DriverLogLink", "SparkUILink", "PlanReportLink", "SnapshotLink")
 _OPTIONS = {
     "poll_interval_seconds": {
-        "description": "Seconds between two looks of an operator that waits, if it has no poll_interval_seconds.",
+        "description": "Seconds between two polls of an operator that waits, if it has no poll_interval_seconds.",
         "version_added": "0.1.0",
         "type": "float",
         "example": "5",
         "default": "2.0",
     },
     "poke_interval_seconds": {
-        "description": "Seconds between two looks of a sensor, if it has no poke_interval.",
+        "description": "Seconds between two polls of a sensor, if it has no poke_interval.",
         "version_added": "0.1.0",
         "type": "float",
         "example": "30",
@@ -137,7 +137,7 @@ _CONNECTION_TYPE = {
         },
         "work_dir": {
             "label": "Work folder",
-            "description": "Folder of the workers for drivers' code and logs. Empty: beside the checkpoints, or "
+            "description": "Folder of the workers for drivers' code and logs. Empty: next to the checkpoints, or "
             "the user's state folder.",
             "schema": _OPTIONAL_TEXT,
         },
@@ -185,7 +185,7 @@ _CONNECTION_TYPE = {
         },
         "gcs_service_account_key": {
             "label": "GCS service account key",
-            "description": "The key as JSON, for a home whose checkpoints lie elsewhere: Spark takes it from a file. "
+            "description": "The key as JSON, for a home whose checkpoints are elsewhere: Spark takes it from a file. "
             "Empty: application default credentials.",
             "schema": _OPTIONAL_SECRET,
         },

@@ -54,9 +54,7 @@ def run(session: Session) -> list[Result]:
     folder = session.folder / NAME
     rounds = _rounds(session, Streams.on_disk(folder), folder)
     overhead = median(found["overhead_seconds"] for found in rounds)
-    return [
-        _result(NAME, rounds, Goal("beside the batch that runs, 2 s at the most", overhead, "<=", GOAL_SECONDS, "s"))
-    ]
+    return [_result(NAME, rounds, Goal("over the batch that runs, 2 s at the most", overhead, "<=", GOAL_SECONDS, "s"))]
 
 
 def run_on_s3(session: Session) -> list[Result]:
@@ -69,7 +67,7 @@ def run_on_s3(session: Session) -> list[Result]:
     with on_s3(folder) as ground:
         rounds = _rounds(session, ground.streams(ON_S3), folder)
     beside = median(found["overhead_seconds"] - found["flush_seconds"] for found in rounds)
-    goal = Goal("beside the batch that runs and the flush, 3 s at the most", beside, "<=", GOAL_ON_S3_SECONDS, "s")
+    goal = Goal("over the batch that runs and the flush, 3 s at the most", beside, "<=", GOAL_ON_S3_SECONDS, "s")
     return [_result(ON_S3, rounds, goal)]
 
 
@@ -164,7 +162,7 @@ def _result(name: str, rounds: list[dict[str, float]], goal: Goal) -> Result:
             f"the overhead is {in_batches:.2f} such batches, which a busy machine changes less than the seconds",
             f"overhead after the commit of that batch: stop and pre-drain snapshot {middle['stop_seconds']:.2f} s, "
             f"flush {middle['flush_seconds']:.2f} s, final snapshot {middle['conclude_seconds']:.2f} s (medians); "
-            f"the worst of {len(rounds)} rounds took {max(found['overhead_seconds'] for found in rounds):.2f} s beside "
+            f"the worst of {len(rounds)} rounds took {max(found['overhead_seconds'] for found in rounds):.2f} s over "
             f"its batch",
         ),
     )

@@ -170,7 +170,7 @@ def _results(watched: Window, waited: Window) -> list[Result]:
             rounds,
             f"the driver {_kinds(driver)}",
             f"the watcher {_kinds(watcher)}",
-            f"beside that, a controller that waits all the time: {_kinds(wait)}",
+            f"in addition, a controller that waits all the time: {_kinds(wait)}",
         ),
         _result(
             "api",

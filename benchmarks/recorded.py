@@ -74,7 +74,7 @@ def record(store: Store, launches: Path, stream_id: str, pid: int, ownership: Ow
     launch.mkdir(parents=True)
     stat = read_stat(pid)
     if stat is None:
-        raise BenchmarkError("the process that stands for every driver has ended")
+        raise BenchmarkError("the process that plays every driver has ended")
     facts = {
         "launch_key": _KEY, "folder": str(launch), "log_path": str(launch / "driver.log"), "pid": pid,
         "start_ticks": stat.start_ticks, "locked": False, **vars(this_machine()),

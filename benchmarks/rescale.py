@@ -61,7 +61,7 @@ def _result(
     ratios = [each[f"{what}_seconds"] / each[f"{against[0]}_seconds"] for each in rounds]
     return Result(
         name=name,
-        of=Side(f"{state}, written anew", median(each[f"{what}_seconds"] for each in rounds), "s"),
+        of=Side(f"{state}, rewritten", median(each[f"{what}_seconds"] for each in rounds), "s"),
         against=Side(against[1], median(each[f"{against[0]}_seconds"] for each in rounds), "s"),
         ratio=median(ratios),
         ratio_means="of that",

@@ -184,11 +184,11 @@ def _result(rounds: list[dict[str, Any]], batches: int) -> Result:
         goal=Goal("50 times as fast as cp -r", middle["ratio"], ">=", GOAL_RATIO, "x"),
         rounds=numbers,
         notes=(
-            f"the snapshot is on the disk when it is said to be there, the copy in the page cache: until it is on the "
+            f"the snapshot is on the disk when it is reported, the copy in the page cache: until it is on the "
             f"disk as well, {middle['ratio_durable']:.0f} x ({middle['copy_durable_seconds']:.1f} s); pairs from "
             f"{min(found['ratio'] for found in rounds):.0f} to {max(found['ratio'] for found in rounds):.0f} x",
             f"cp -r of the same {middle['snapshot_files']:.0f} files, from a warm page cache, nothing reflinked; the "
-            f"query committed {batches} batches meanwhile; with the look at the commands before it "
+            f"query committed {batches} batches in the meantime; with the poll of the commands before it "
             f"{middle['from_request_seconds']:.2f} s from the request; sealed {middle['seal_seconds']:.1f} s later",
         ),
     )

@@ -21,7 +21,7 @@ def main() -> int:
     """Run the life; 0 if every row in is a row out."""
     parser = argparse.ArgumentParser(prog="python -m demo", description="A whole life of a stream on real flights.")
     parser.add_argument(
-        "--out", type=Path, default=Path("demo-out"), help="folder that is made anew (default: demo-out)"
+        "--out", type=Path, default=Path("demo-out"), help="folder that is recreated (default: demo-out)"
     )
     parser.add_argument(
         "--s3", action="store_true", help="checkpoints too on a real S3 server: versitygw, without Go moto's"

@@ -139,7 +139,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
 
 def audit_words(lineage: Mapping[str, object]) -> str:
     if lineage["ok"]:
-        return "every deployment began exactly where its predecessor ended, by the logs alone"
+        return "every deployment started exactly where its predecessor ended, by the logs alone"
     return f"broken: {lineage['gaps']} {lineage['overlaps']}"
 
 

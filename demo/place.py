@@ -108,6 +108,6 @@ def _on_s3(environment: dict[str, str], bucket: str, server: str, out: Path) -> 
         {**environment, "STREAMSTATE_WORK_DIR": str(launches)},
         MOTO_CONF if server == "moto" else {},
         written,
-        "S3 tells the time of a commit to the second.",
+        "S3 reports the time of a commit to the second.",
         2.0,
     )

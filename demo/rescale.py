@@ -38,10 +38,10 @@ WAYS = (
     "its state rescaled from 6 to 3 partitions",
 )
 STORY = (
-    "20,000 real flights, read as files arrive by an unmodified PySpark script. Its state begins in Spark's default"
+    "20,000 real flights, read as files arrive by an unmodified PySpark script. Its state starts in Spark's default"
     " store, in 2 partitions, which no restart of Spark changes. It is moved and rescaled while files arrive; then the"
     " script computes the mean delay in place of the sum, which Spark refuses on the old state: the state is migrated;"
-    " then it is rescaled once more. Each time the state is written anew on a fork first, compared, and rehearsed with"
+    " then it is rescaled once more. Each time the state is rewritten on a fork first, compared, and rehearsed with"
     " real rows."
 )
 

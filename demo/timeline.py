@@ -103,7 +103,7 @@ def moves_of(lanes: list[Lane], lineage: Lineage, ways: Sequence[str], place: Pl
         down = next((one for one in lineage.downtimes if one.to_deployment_id == deployment_id), None)
         own = own_commits(before, after)
         if down is None or down.seconds is None or not own:
-            raise LifeError(f"the audit tells no downtime of {deployment_id}")
+            raise LifeError(f"the audit reports no downtime of {deployment_id}")
         by_the_files = (own[0].at - before.commits[-1].at).total_seconds()
         is_whole = own[0].batch_id == before.commits[-1].batch_id + 1  # Spark keeps a hundred batches
         is_whole = is_whole and not down.has_found_nothing  # else it ended before the first commit

@@ -75,7 +75,7 @@ def described(one: Term) -> str:
     text += f"{values_of(one)}."
     text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", text)
     if is_removable(one):
-        text += f" By default the stream keeps its own; {NOTHING[one.kind == 'text']} for none."
+        text += f" By default the stream keeps its own; {NOTHING[one.kind == 'text']} removes it."
     elif one.declared.changes == "stream":
         text += " What is not given stays as the stream has it."
     lines = textwrap.wrap(

@@ -84,7 +84,7 @@ def deaths_since(controller: Controller, told: Told, seen: Observation) -> Death
             own = [event for event in events if event.attempt == attempt]
             why = why_dead(own, is_whole=len(events) == len(entries))
             if why:
-                driver = f"attempt {attempt} of {deployment_id} has ended since the last look: {why}"
+                driver = f"attempt {attempt} of {deployment_id} has ended since the last poll: {why}"
             else:
                 queries |= failed_queries(own)
     return Deaths(driver, queries)
@@ -108,7 +108,7 @@ def why_dead(events: Sequence[Event], *, is_whole: bool) -> str:
     end = next((event for event in reversed(events) if isinstance(event, TERMINAL_EVENTS)), None)
     if end is None:
         was_there = any(isinstance(event, Claimed) for event in events)
-        return "without a last word" if was_there and is_whole else ""
+        return "without a last event" if was_there and is_whole else ""
     if isinstance(end, Failed):
         return end.sentence
     if isinstance(end, Fenced):

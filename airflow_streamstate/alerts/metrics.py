@@ -210,7 +210,7 @@ METRICS: tuple[Metric, ...] = (
         ("stream", "name", "value"),
         _labels,
     ),
-    Metric("streamstate_query_active", "1 while the query runs; none where that is unknown.", _OF_QUERY, _active),
+    Metric("streamstate_query_active", "1 while the query runs; no value if that is unknown.", _OF_QUERY, _active),
     Metric(
         "streamstate_query_batch",
         "The last committed batch.",

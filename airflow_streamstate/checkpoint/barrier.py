@@ -157,7 +157,7 @@ class BarrierPlacement:
         """
         certain_id, self._certain_id = self._certain_id, None  # an entry that is put again is not certain yet
         if certain_id is None or certain_id == 0:
-            raise ConflictError("only what is certain can be taken back", checkpoint=self._checkpoint.prefix)
+            raise ConflictError("only what is certain can be withdrawn", checkpoint=self._checkpoint.prefix)
         withdraw(self._checkpoint, certain_id)
         return not self._checkpoint.is_committed(certain_id - 1)
 

@@ -104,7 +104,7 @@ def wipe_half_built(target: Checkpoint, *, built_of: set[int]) -> None:
     ran = sorted(set(target.commit_ids()) - built_of)
     if ran:
         raise DataError(
-            "this checkpoint has committed batches of its own, but no metadata",
+            "this checkpoint has committed its own batches, but has no metadata",
             checkpoint=target.prefix,
             batches=ran[-5:],
             next_step="Put its metadata back: one JSON line with the query's id, as in the snapshot it was made of.",
@@ -145,7 +145,7 @@ def _path_at_home(path: str, target: Checkpoint, key: str) -> str:
     head, marker, tail = path.rpartition(_SCHEMA_FOLDER)
     _, state, operator = head.rpartition("/state/")
     if not marker or not state:
-        raise DataError("a stateful operator's schema lies where none is expected", key=key, path=path)
+        raise DataError("a stateful operator's schema is stored where none is expected", key=key, path=path)
     return f"{checkpoint_uri(target)}/state/{operator}{_SCHEMA_FOLDER}{tail}"
 
 
@@ -154,7 +154,7 @@ def _check_same_query(store: Store, metadata_key: str, target: Checkpoint) -> No
     there = store.get(target.metadata_key)
     if source is not None and there is not None and source.body != there.body:
         raise ConflictError(
-            "another query's checkpoint is where this one is to be built",
+            "another query's checkpoint is where this one will be built",
             checkpoint=target.prefix,
             next_step="This is a defect, or another program put it there; nothing was changed.",
         )
@@ -352,7 +352,7 @@ def plan_upon(trial: Checkpoint, batch: ReadBatch, source_lines: Sequence[str]) 
     position = trial.position()
     newest = None if position.batch_id is None else trial.read_offset(position.batch_id)
     if position.batch_id is None or newest is None:
-        raise DataError("there is no committed batch to go on from", checkpoint=trial.prefix)
+        raise DataError("there is no committed batch to continue from", checkpoint=trial.prefix)
     key = trial.offset_key(position.batch_id)
     delete_with_crc(trial.store, key)
     trial.store.create(key, format_offset_entry(replace(newest, source_lines=batch.before)))

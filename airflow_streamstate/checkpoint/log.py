@@ -327,7 +327,7 @@ def _keyed(lines: list[str], key: str) -> tuple[tuple[str, ...], tuple[str, ...]
     for line in lines:
         source_key, colon, offset = line.partition(":")
         if not _SOURCE_KEY.fullmatch(source_key) or not colon or not offset or source_key in found:
-            raise _damaged(key, "a source's line has no key of its own")
+            raise _damaged(key, "a source's line has no separate key")
         found[source_key] = offset
     keys = sorted(found, key=offset_order)
     return tuple(keys), tuple(found[one] for one in keys)
@@ -345,7 +345,7 @@ def _damaged(key: str, reason: str) -> DataError:
         "an entry of this checkpoint's log is damaged",
         key=key,
         reason=reason,
-        next_step="Restore the deployment from its last snapshot, or mend the entry by hand.",
+        next_step="Restore the deployment from its last snapshot, or fix the entry by hand.",
     )
 
 
@@ -547,7 +547,7 @@ class Checkpoint:
             checkpoint=self.prefix,
             last_committed=committed,
             offset_entries=offsets[-5:],
-            next_step="A batch may have been lost here: compare the sink with the source before going on.",
+            next_step="A batch may have been lost here: compare the sink with the source before you continue.",
         )
 
     def watermark_ms(self) -> int:

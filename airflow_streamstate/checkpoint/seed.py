@@ -143,7 +143,7 @@ def finish_seed(
     """
     if target.exists():
         if target.query_id() != plan.query_id:
-            raise ConflictError("another query's checkpoint is where this one is to be built", checkpoint=target.prefix)
+            raise ConflictError("another query's checkpoint is where this one will be built", checkpoint=target.prefix)
         wipe(building)
         return False
     entry = _entry_of_batch_0(building)
@@ -203,7 +203,7 @@ def _entry_of_batch_0(building: Checkpoint) -> OffsetEntry:
         raise ConflictError(
             "the empty first batch of this seed has not run, or more than it has",
             checkpoint=building.prefix,
-            next_step="Begin the seed again.",
+            next_step="Start the seed again.",
         )
     return entry
 
@@ -388,7 +388,7 @@ def refuse_store(query_name: str, provider: str) -> None:
     if provider == ROCKSDB_PROVIDER:
         return
     raise InvalidRequestError(
-        "Spark writes state anew into RocksDB alone, and this state is in another store",
+        "Spark rewrites state into RocksDB alone, and this state is in another store",
         query_name=query_name,
         state_store=provider.rpartition(".")[2],
         next_step="Move it to RocksDB in the same step (--state-store rocksdb); or drain, and seed it.",

@@ -175,7 +175,7 @@ def _read_operator(checkpoint: Checkpoint, path: str, paths: set[str]) -> Operat
         stores = {store["storeName"]: int(store["numPartitions"]) for store in raw["stateStoreInfo"]}
         operator_id, noted = int(info["operatorId"]), max(stores.values(), default=0)
         if sum(map(abs, stores.values())) > MAX_PARTITIONS:
-            raise ValueError("no operator has so many partitions")
+            raise ValueError("no operator has this many partitions")
         if name == _LIMIT or (name == _AGGREGATION and _groups_by_nothing(checkpoint, operator_id, paths)):
             stores = dict.fromkeys(stores, 1)
         return OperatorStores(operator_id, name, stores, _variables(raw), noted)

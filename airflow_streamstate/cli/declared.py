@@ -157,7 +157,7 @@ def apply(session: ShellSession, /, paths: tuple[Path, ...], compared_path: Path
     def interrupted(stream_ids: Sequence[str]) -> None:
         names = ", ".join(stream_ids) or "no stream"
         line = (
-            f"interrupted; nothing more is begun, and what is under way is waited for ({names}). Ctrl-C again leaves."
+            f"interrupted; nothing more is started, and what is under way is waited for ({names}). Ctrl-C again leaves."
         )
         session.say(lambda console: console.print(shown(line)))
         session.call(line)

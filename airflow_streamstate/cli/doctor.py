@@ -185,8 +185,8 @@ def _stream_checks(home: Home) -> Iterator[Check]:
                 continue
             is_restarted = register.restart_policy.on_failure != "nothing"
             if is_restarted and register.restarts is not None and register.restarts.gave_up:
-                mend = f"`streamstate status {stream_id}` says more; `resume` or `deploy` starts it again."
-                yield Check(f"restarts of {stream_id}", False, f"given up: {register.restarts.gave_up}", mend)
+                mend = f"`streamstate status {stream_id}` shows more; `resume` or `deploy` starts it again."
+                yield Check(f"restarts of {stream_id}", False, f"abandoned: {register.restarts.gave_up}", mend)
             spec = control.spec(deployment_id)
             spark = next((plan.spark_version for plan in recorded_plans(control, deployment_id).values()), "")
             brought = brought_names(spec.version.packages, spec.version.jar_names, spec.version.conf)
@@ -306,7 +306,7 @@ def pyspark_checks() -> Iterator[Check]:
     code = _code_version()
     equal = code == installed and client in (None, installed)
     mend = f"pip install --force-reinstall --no-deps pyspark=={installed} pyspark-client=={installed}"
-    found = f"pyspark {installed} (its files say {code}), pyspark-client {client or 'not installed'}"
+    found = f"pyspark {installed} (its files state {code}), pyspark-client {client or 'not installed'}"
     yield Check("pyspark", equal, found, "" if equal else f"One overwrote the other, and UDFs break: {mend}")
 
 

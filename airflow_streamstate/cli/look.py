@@ -215,7 +215,7 @@ def _follow(session: ShellSession, reader: LogReader) -> None:
 
 @click.command(cls=Verb)
 @stream_argument
-@option("--since", metavar="DEPLOYMENT", help="Begin with this deployment.")
+@option("--since", metavar="DEPLOYMENT", help="Start with this deployment.")
 @pass_session
 def audit(session: ShellSession, /, stream_id: str, since: str | None) -> int:
     """Prove from the logs that each deployment of STREAM started exactly where its predecessor ended.

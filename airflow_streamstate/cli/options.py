@@ -140,7 +140,7 @@ COMMON_OPTIONS: tuple[click.Option, ...] = (
     ),
     Option(
         ["--work-dir"], metavar="FOLDER", expose_value=False, callback=_set("work_dir"), heading=_COMMON,
-        help="Where drivers' code and logs are on this machine, if not beside the checkpoints. "
+        help="Where drivers' code and logs are on this machine, if not next to the checkpoints. "
         f"Also from {WORK_DIR_VARIABLE}.",
     ),
     Option(

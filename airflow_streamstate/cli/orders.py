@@ -58,7 +58,7 @@ def stop(session: ShellSession, /, stream_id: str, ordering: Ordering, **given: 
     if ordering.timeout_seconds is None or ordering.is_timeout_given:
         raise click.UsageError("--deadline waits by itself: leave out --timeout and --async.")
     if expiry:
-        raise click.UsageError("--deadline withdraws an order that is not begun by then: leave out --expires-in.")
+        raise click.UsageError("--deadline withdraws an order that is not started by then: leave out --expires-in.")
     with session.progress(f"stopping {stream_id}") as report:
         outcome = controller.forced_stops.stop(
             stream_id,
@@ -215,14 +215,14 @@ def reject(session: ShellSession, /, stream_id: str, ordering: Ordering) -> int:
     return _answer(session, stream_id, ordering, is_approved=False)
 
 
-@click.command(cls=OrderVerb, waits_until="it is given up", timeout_seconds=WAIT_SECONDS)
+@click.command(cls=OrderVerb, waits_until="it is abandoned", timeout_seconds=WAIT_SECONDS)
 @stream_argument
 @option(
     "--after-stop",
     type=click.Choice(["finish", "rollback"]),
     default="rollback",
     show_default=True,
-    help="Of an upgrade whose old version was told to stop already: what to do with it.",
+    help="What to do with an upgrade whose old version was already ordered to stop.",
 )
 @term_options(DeploymentChoice)
 @term_options(Expiry)
@@ -256,7 +256,7 @@ def cancel(
             "an upgrade of this stream is under way, and --deployment, --expires-in and --request-id are about a drain",
             stream_id=stream_id,
             upgrade_id=view.upgrade_id,
-            next_step=f"`streamstate cancel {stream_id}` gives up the upgrade, with the drain that it ordered.",
+            next_step=f"`streamstate cancel {stream_id}` abandons the upgrade, with the drain that it ordered.",
         )
     controller.upgrades.cancel(stream_id, view.upgrade_id, after_stop=after_stop, reason=ordering.reason)
     return _finish(session, controller, view, ordering, after_stop)

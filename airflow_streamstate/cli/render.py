@@ -126,7 +126,7 @@ def ordered(console: Console, row: Row, verb: str) -> None:
     """After ``stop``, ``drain``, ``snapshot create``: the end of the order, or that it is recorded."""
     if not row.get("outcome"):
         console.print(_head(row) + f": {verb} ordered")
-        console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
+        console.print(shown(f"  `streamstate status {row['stream_id']}` shows the result"))
         return
     console.print(_sentence(row))
     if row.get("reason"):
@@ -142,13 +142,13 @@ def ordered(console: Console, row: Row, verb: str) -> None:
 def answered(console: Console, row: Row) -> None:
     """After ``approve``, ``reject`` and ``cancel`` of an upgrade with ``--async``."""
     console.print(shown(f"{row['stream_id']} {row['upgrade_id']}: recorded"))
-    console.print(shown(f"  `streamstate status {row['stream_id']}` shows what comes of it"))
+    console.print(shown(f"  `streamstate status {row['stream_id']}` shows the result"))
 
 
 def moved(console: Printer, row: Row) -> None:
     """How a skip, or a start at other offsets, moves the position of each source."""
     skips = row.get("skipped", True)
-    which = "batch {batch_id} of query {query} is skipped" if skips else "query {query} began elsewhere"
+    which = "batch {batch_id} of query {query} is skipped" if skips else "query {query} started elsewhere"
     console.print(shown(f"{which.format(**row)}:"))
     for words in describe([SourceMove(**move) for move in row["moves"]]):
         console.print(shown(f"  {words}"))
@@ -156,7 +156,7 @@ def moved(console: Printer, row: Row) -> None:
 
 def skipped(console: Console, row: Row) -> None:
     """After ``skip``: that it is ordered, or done."""
-    done = "is skipped" if row.get("outcome") else "is to be skipped by the next attempt"
+    done = "is skipped" if row.get("outcome") else "will be skipped by the next attempt"
     console.print(_sentence(row))
     console.print(shown(f"  batch {row['batch_id']} {done}"))
 
@@ -301,12 +301,12 @@ def restored(console: Console, rows: Sequence[Row]) -> None:
         return
     table = plain_table("stream", "snapshot", "kind", ">files", ">bytes", "")
     for row in rows:
-        since = "" if row["is_end"] else "later rows come again"
+        since = "" if row["is_end"] else "later rows are written again"
         cells = (row["stream_id"], row["snapshot_id"], row["kind"], str(row["files"]), f"{row['bytes']:,}")
         table.add_row(*cells, shown(since))
     console.print(table)
     for one in {(gone["mirror"], gone["why"]) for row in rows for gone in row["dropped"]}:
-        console.print(shown(f"{one[0]} was given up: {one[1]}"))
+        console.print(shown(f"{one[0]} was abandoned: {one[1]}"))
 
 
 def verified(console: Console, row: Row) -> None:
@@ -328,7 +328,7 @@ def verified(console: Console, row: Row) -> None:
 
 def lineage(console: Console, row: Row) -> None:
     """After ``audit``: the chain, what breaks it, and when nothing ran."""
-    chain = plain_table("deployment", "starts", "query", "began behind", "ended with", "known by")
+    chain = plain_table("deployment", "starts", "query", "started after", "ended with", "known by")
     for one in row["deployments"]:
         for name, query in one["queries"].items():
             ids = ("-" if query[key] is None else f"batch {query[key]}" for key in ("began_behind", "ended_with"))
@@ -354,7 +354,7 @@ def lineage(console: Console, row: Row) -> None:
     if row["ok"]:
         but = f", as far as logs reach back ({recorded} by records alone)" if recorded else ""
         but += ", but for what was accepted by name" if any(row[key] for key in _BREAKS) else ""
-        fact = "every deployment began exactly where its predecessor ended"
+        fact = "every deployment started exactly where its predecessor ended"
         if not any(one["queries"] for one in row["deployments"]) and not row["settled"]:
             fact = "no query has run yet, so there is nothing to compare"
         console.print(f"{fact}{but}", style="green")
@@ -597,7 +597,7 @@ def short(value: object) -> str:
 def snapshots(console: Console, stream_id: str, rows: Sequence[Row], unreadable: Sequence[str]) -> None:
     """After ``snapshot list``, oldest first."""
     for snapshot_id in unreadable:
-        words = f"{snapshot_id} cannot be read: `streamstate snapshot verify {stream_id} {snapshot_id}` says why"
+        words = f"{snapshot_id} cannot be read: `streamstate snapshot verify {stream_id} {snapshot_id}` shows why"
         console.print(shown(words, "red"))
     if not rows:
         console.print("no complete snapshots")

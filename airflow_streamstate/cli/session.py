@@ -113,7 +113,7 @@ class ShellSession:
         if not self.home_uri:
             raise InvalidRequestError(
                 "no home was given",
-                next_step="Give --home URI, or set STREAMSTATE_HOME; a folder is enough to begin with.",
+                next_step="Give --home URI, or set STREAMSTATE_HOME; a folder is enough to start with.",
             )
         from airflow_streamstate.controller.home import Home, HomeConfig
         from airflow_streamstate.store.options import StoreOptions

@@ -254,8 +254,8 @@ def mirror(
 @option(
     "--accept-duplicates",
     is_flag=True,
-    help="Also restore a snapshot after which the stream ran on: its later rows come again, into sinks that may hold"
-    " them.",
+    help="Also restore a snapshot after which the stream ran on: its later rows are written again, into sinks that may"
+    " hold them.",
 )
 @_fetching_options
 @pass_session
@@ -290,7 +290,7 @@ def restore(
         raise InvalidRequestError(
             "these mirrors have no stream",
             mirrors=[mirror.uri for mirror in mirrors],
-            next_step="Correct the URI: it is what --mirror or --to said, without the name of a stream.",
+            next_step="Correct the URI: it is the value of --mirror or --to, without the name of a stream.",
         )
     wanted = stream_ids or tuple(
         name for name in known if controller.home.control(name, begins=True).register() is None

@@ -229,7 +229,7 @@ def _declared_request(
             consents[name] = context.params[name]
         else:
             said = "the words after --" if heading is None else parameter.opts[0]
-            raise click.UsageError(f"--spec says all of a stream: leave out {said}, or write it into {declared.path}.")
+            raise click.UsageError(f"--spec declares the stream: leave out {said}, or write it into {declared.path}.")
     if declared.stream_id != stream_id:
         raise click.UsageError(f"{declared.path} is the file of {declared.stream_id}, not of {stream_id}.")
     request = declared_request(declared, session.home().home.uri, ordering.request_id)
@@ -368,6 +368,6 @@ def _ended_in_order() -> Iterator[None]:
 
 def _give_up(session: ShellSession, controller: Controller, stream_id: str, *, is_alone: bool) -> None:
     if not is_alone:
-        raise click.UsageError("--give-up only takes back what was begun: leave out --checkpoint and --app.")
+        raise click.UsageError("--give-up only withdraws what was started: leave out --checkpoint and --app.")
     result = controller.adoptions.give_up(stream_id).to_json()
     session.emit(result, lambda console: render.given_up(console, result))

@@ -150,7 +150,7 @@ MOST_ROWS = 10_000
 
 _limit_option = option(
     "--limit", type=click.IntRange(1, MOST_ROWS), default=SHOWN_ROWS, show_default=True, metavar="N",
-    help="Show at most so many rows of each table.",
+    help="Show at most this many rows of each table.",
 )  # fmt: skip
 
 

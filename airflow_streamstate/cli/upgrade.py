@@ -108,7 +108,7 @@ def steps_of(one: Downtime) -> list[tuple[str, float, float, str]]:
 
 _OUTCOMES = {
     "upgraded": ("green", "upgraded"),
-    "given_up": ("yellow", "given up; the old version is back"),
+    "given_up": ("yellow", "abandoned; the old version is back"),
     "rolled_back": ("yellow", "rolled back"),
     "refused": ("red", "refused"),
     "failed": ("red", "failed"),
@@ -198,7 +198,7 @@ def _upgrade_facts(view: UpgradeView) -> Iterator[tuple[str, object]]:
         yield "to", state.new_deployment_id
         yield "back in", state.returned_deployment_id
     yield "mode", state.mode
-    yield "way back", state.way
+    yield "rollback", state.way
     yield "plan", state.verdict
     yield "downtime", downtime_words(view.downtimes)
     yield "no query ran", None if view.not_running_seconds is None else f"for {view.not_running_seconds:g} s"
@@ -216,9 +216,9 @@ def _batches(view: UpgradeView) -> Iterator[str]:
         if name in bad:
             first, end = bad[name][0], bad[name][-1]
             which, verb = (f"batches {first} to {end}", "are") if first != end else (f"batch {first}", "is")
-            parts.append(f"{which} {verb} the given-up version's{_undone(view)}")
+            parts.append(f"{which} {verb} the abandoned version's{_undone(view)}")
         if name in begun_ids:
-            parts.append(f"batch {begun_ids[name]} was begun by it{_again(view)}")
+            parts.append(f"batch {begun_ids[name]} was started by it{_again(view)}")
         yield f"of query {name}, {'; '.join(parts)}"
 
 
@@ -231,7 +231,7 @@ def _again(view: UpgradeView) -> str:
     if view.state.way == "undo":
         return _undone(view)
     is_done = view.is_back
-    return f" and {'run again by' if is_done else 'is to be run again by'} {view.state.returned_deployment_id}"
+    return f" and {'run again by' if is_done else 'will be run again by'} {view.state.returned_deployment_id}"
 
 
 def suggestions(console: Console, found: Sequence[SuggestedPartitions]) -> None:
@@ -250,7 +250,7 @@ def suggestions(console: Console, found: Sequence[SuggestedPartitions]) -> None:
 WAIT_SECONDS = 3_600.0
 SETTLE_SECONDS = 300.0
 """How long Ctrl-C waits at most until one version runs; Ctrl-C again leaves at once."""
-OVER = "it is over; at the timeout it stays under way, and `continue` continues it"
+OVER = "it has ended; at the timeout it stays under way, and `continue` continues it"
 
 
 class UpgradeVerb(OrderVerb):
@@ -307,7 +307,7 @@ def _begin_with_policy(
 @click.command(cls=UpgradeVerb)
 @stream_argument
 @term_options(StateRewrite, "rescale", stays=True)
-@option("--suggest", is_flag=True, heading="State", help="Change nothing: say a number for each query, and why.")
+@option("--suggest", is_flag=True, heading="State", help="Change nothing: suggest a number for each query, and why.")
 @term_options(UpgradeTerms, "rescale")
 @term_options(BusyTerms)
 @pass_session
@@ -331,7 +331,7 @@ def rescale(session: ShellSession, /, stream_id: str, if_busy: str, ordering: Or
         )
         return DONE
     if given["partitions"] is None:
-        raise click.UsageError("--partitions N says in how many partitions; --suggest suggests a number.")
+        raise click.UsageError("--partitions N sets the number of partitions; --suggest suggests a number.")
     change = change_request(stream_id, reason=ordering.reason, **values_given(StateRewrite, given))
     request = UpgradeRequest(change, terms_given(UpgradeTerms, given, mode="restore"))
     begin = partial(controller.upgrades.begin, request)
@@ -566,7 +566,7 @@ def rewritten_words(table: RewrittenTable) -> str:
     where = f"state {table.table}: {rows} in {_count(table.partitions, 'partition')}".replace("  ", " ")
     if table.is_migrated and table.dropped is not None and table.changed is not None:
         return f"{where}: migrated, {table.changed:,} changed, {table.dropped:,} dropped"
-    return f"{where}: {'compared, no row differs' if table.is_equal else 'written anew'}"
+    return f"{where}: {'compared, no row differs' if table.is_equal else 'rewritten'}"
 
 
 @click.command(cls=OrderVerb, takes=("reason", "request-id"))

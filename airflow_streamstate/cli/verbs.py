@@ -26,15 +26,15 @@ class Interrupted:
     next_step: str = ""
 
 
-ORDERED = Interrupted("a recorded order goes on", "`streamstate status {stream}` shows its state.")
+ORDERED = Interrupted("a recorded order continues", "`streamstate status {stream}` shows its state.")
 LOOKED = Interrupted("nothing was changed")
 AGAIN = Interrupted("what was done stays", "Run the same command again to continue.")
 UPGRADED = Interrupted(
-    "an upgrade or rollback that was begun stays under way",
+    "an upgrade or rollback that was started stays under way",
     "`streamstate status {stream}` names it, `streamstate continue {stream}` continues it.",
 )
 ADOPTED = Interrupted(
-    "unless the running query was adopted, its barrier was taken back",
+    "unless the running query was adopted, its barrier was withdrawn",
     "Run the same command again to adopt it; `streamstate adopt {stream} --give-up` makes sure that it is free.",
 )
 REHEARSED = Interrupted("the rehearsal was ended, and the stream was not touched")
@@ -72,7 +72,7 @@ SNAPSHOT_VERBS = {
     "prune": Entry("Remove snapshots that are no longer needed, and leftovers.", "snapshots", "prune", AGAIN),
 }
 HOME_VERBS = {
-    "doctor": Entry("Check this machine and the home, and say how to mend them.", "doctor", "doctor", LOOKED),
+    "doctor": Entry("Check this machine and the home, and report how to fix them.", "doctor", "doctor", LOOKED),
     "restore": Entry("Restore a home from mirrors.", "snapshots", "restore", AGAIN),
     "mirror": Entry("Copy a stream's snapshots to its mirrors now.", "snapshots", "mirror", AGAIN),
     "sign": Entry("Show what the signing key has not signed, and sign it.", "doctor", "sign", AGAIN),
@@ -87,7 +87,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Restart": {
         "watch": Entry("Watch every stream of the home; restart those that fail.", "watch", "watch", AGAIN),
         "policy": Entry("Show or change what happens when a stream fails.", "watch", "policy", AGAIN),
-        "alerts": Entry("Show or change when people are told of a stream.", "watch", "alerts", AGAIN),
+        "alerts": Entry("Show or change when people are notified about a stream.", "watch", "alerts", AGAIN),
         "label": Entry("Show or change the owner and the labels of a stream.", "watch", "label", AGAIN),
     },
     "Stop": {
@@ -97,7 +97,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "retire": Entry("End a stream for good; --delete removes it.", "snapshots", "retire", AGAIN),
     },
     "Upgrade": {
-        "plan": Entry("Say whether a change fits, before anything is stopped.", "upgrade", "plan", REHEARSED),
+        "plan": Entry("Report whether a change fits, before anything is stopped.", "upgrade", "plan", REHEARSED),
         "upgrade": Entry("Change the version, rehearsed before, undone if it fails.", "upgrade", "upgrade", UPGRADED),
         "rescale": Entry("Give the state of a stream another number of partitions.", "upgrade", "rescale", UPGRADED),
         "restart": Entry("Hand the state over to a new driver of the same version.", "upgrade", "restart", UPGRADED),
@@ -107,12 +107,12 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "continue": Entry("Continue the upgrade or rollback that is under way.", "orders", "continue_", UPGRADED),
         "approve": Entry("Approve the plan of the waiting upgrade.", "orders", "approve", UPGRADED),
         "reject": Entry("Reject it: nothing is changed.", "orders", "reject", UPGRADED),
-        "cancel": Entry("Give up the upgrade, rollback or drain that is under way.", "orders", "cancel"),
+        "cancel": Entry("Abandon the upgrade, rollback or drain that is under way.", "orders", "cancel"),
     },
     "Files": {
         "validate": Entry("Check the files of streams, each problem with its line.", "declared", "validate", LOOKED),
         "diff": Entry("Show what apply would do with the files of streams.", "declared", "diff", LOOKED),
-        "apply": Entry("Make the streams of the home as their files say.", "declared", "apply", AGAIN),
+        "apply": Entry("Make the streams of the home as their files declare.", "declared", "apply", AGAIN),
         "export": Entry("Write the file of a stream, with its code.", "declared", "export", AGAIN),
     },
     "Look": {
@@ -121,7 +121,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "events": Entry("The events of a deployment, oldest first.", "look", "events", LOOKED),
         "logs": Entry("Print the log of the driver.", "look", "logs", LOOKED),
         "replay": Entry("Run recorded batches again, into files and no sink.", "replay", "replay", REPLAYED),
-        "audit": Entry("Check that each deployment began exactly where the last one ended.", "look", "audit", LOOKED),
+        "audit": Entry("Check that each deployment started exactly where the last one ended.", "look", "audit", LOOKED),
     },
     "Groups": {
         "snapshot": Entry(

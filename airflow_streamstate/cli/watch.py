@@ -183,7 +183,7 @@ def _settle(alert_watch: AlertWatch, complain: Callable[[str], None]) -> None:
     try:
         alert_watch.settle()
     except StreamStateError as error:
-        complain(f"what was told last is not recorded, and may be told again: {error.message}")
+        complain(f"the last notification is not recorded, and may be sent again: {error.message}")
 
 
 def _has_alert(alert_watch: AlertWatch) -> bool:
@@ -215,7 +215,7 @@ def policy(session: ShellSession, /, stream_id: str, **given: Any) -> None:
     multiple=True,
     metavar="NAME=VALUE",
     callback=key_values,
-    help="A threshold, as no_commit_seconds=300; `none` for none. Repeatable.",
+    help="A threshold, as no_commit_seconds=300; `none` removes it. Repeatable.",
 )
 @option("--off", multiple=True, metavar="RULE", help="Do not evaluate this rule. Repeatable.")
 @option("--on", multiple=True, metavar="RULE", help="Evaluate it again. Repeatable.")
@@ -241,7 +241,7 @@ def alerts(
 @click.command(cls=Verb)
 @stream_argument
 @click.argument("labels", nargs=-1, metavar="[NAME=VALUE]...", callback=key_values)
-@option("--owner", metavar="TEXT", help="A person or a team; '' for none.")
+@option("--owner", metavar="TEXT", help="A person or a team; '' removes it.")
 @option("--remove", multiple=True, metavar="NAME", help="Remove this label. Repeatable.")
 @pass_session
 def label(

@@ -43,7 +43,7 @@ SOURCE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "xml", "avr
 
 _PUT_BACK = "put it back, or a symbolic link or a mount in its place if it was moved, and resume"
 _IF_INPUT = (
-    "if the stream reads it as its input, `streamstate upgrade` with --move-source OLD=NEW goes on at a new place"
+    "if the stream reads it as its input, `streamstate upgrade` with --move-source OLD=NEW continues at a new place"
 )
 _MISSING = re.compile(
     r"FAILED_READ_FILE\.FILE_NOT_EXIST\](?: Encountered error while reading file (?P<file>\S+?)\.(?=\s|$))?"
@@ -231,14 +231,14 @@ class FileSink:
         if sink.path is None:
             if sink.is_there:
                 raise InvalidRequestError(
-                    "the catalog does not say where a table of files lies, and its log has to be prepared",
+                    "the catalog does not state where a table of files is stored, and its log has to be prepared",
                     table=sink.table,
                     next_batch_id=next_batch_id,
                     next_step="Let the script read its location (DESCRIBE TABLE EXTENDED), and start again.",
                 )
             # Its location is known once it exists; without its log the query dies at the next merge.
             raise InvalidRequestError(
-                "a table of files that does not exist yet cannot begin with continuing batch ids",
+                "a table of files that does not exist yet cannot start with continuing batch ids",
                 table=sink.table,
                 next_batch_id=next_batch_id,
                 next_step="Let the script create it before the query starts (CREATE TABLE IF NOT EXISTS … USING …"

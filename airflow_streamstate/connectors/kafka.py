@@ -159,10 +159,10 @@ _SUBSCRIPTIONS = ("assign", "subscribe", "subscribepattern")
 _SETS_OF_JAVA = re.compile(r"&&|(?<!\\)\[[^\]]*(?<!\\)\[")
 """Unions and intersections of characters in a pattern: Python gives them another meaning than Java."""
 _SILENT = (
-    "failOnDataLoss=false: input that Kafka has no more, or that a topic made anew has replaced, is passed over or read"
-    " again without an error"
+    "failOnDataLoss=false: input that Kafka has no more, or that a new topic of that name has replaced, is passed over"
+    " or read again without an error"
 )
-_AGAIN = "deploy again: the start says how many rows are gone, and --accept-lost-input continues after them"
+_AGAIN = "deploy again: the start reports how many rows are gone, and --accept-lost-input continues after them"
 # By Spark's error class, and by the text, because the connector's own errors do not show their class.
 _REASONS: tuple[tuple[str, str], ...] = (
     (
@@ -172,7 +172,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"PARTITION_OFFSET_CHANGED|Partition \S+ offset was changed from \d+ to \d+",
-        f"a partition ends before the offset that was read already, so its topic was made anew; {_AGAIN}",
+        f"a partition ends before the offset that was read already, so its topic was created again; {_AGAIN}",
     ),
     (
         r"PARTITIONS_DELETED(?:_AND_GROUP_ID_CONFIG_PRESENT)?|LOST_TOPIC_PARTITIONS_IN_END_OFFSET"

@@ -42,7 +42,7 @@ def consent_missing(
 
 def _one(move: SourceMove) -> str:
     if move.from_offset == move.to_offset:
-        return f"{move.source}: where it stood ({move.to_offset})"
+        return f"{move.source}: where it was ({move.to_offset})"
     clauses = (
         _clause(move.passed_over, move.unit, "passed over"),
         _clause(move.read_again, move.unit, "read again"),

@@ -192,14 +192,14 @@ class SocketSource:
 
     def remarks(self, source: Source) -> tuple[str, ...]:
         return (
-            f"{SENDS_ONCE}: what was read and not committed when the driver ends is lost, and no later start goes on"
+            f"{SENDS_ONCE}: what was read and not committed when the driver ends is lost, and no later start continues"
             " from its offsets, unless --accept-lost-input names the query",
         )
 
     def explain(self, failure: str) -> str | None:
         if "Offsets committed out of order" not in failure:
             return None
-        return f"{SENDS_ONCE}, so that it cannot go on from an offset: deploy with --accept-lost-input"
+        return f"{SENDS_ONCE}, so that it cannot continue from an offset: deploy with --accept-lost-input"
 
 
 class OpenSocket(UnaskedSource):

@@ -67,7 +67,7 @@ def held_up_to(newest: int | None, from_batch_id: int) -> HeldBatches:
 def held_without_place(sink: Sink) -> HeldBatches:
     """For a sink of unknown location: a table that does not exist yet holds nothing; all else is unknown."""
     if sink.is_there:
-        return HeldBatches(unknown_reason="its catalog does not say where it lies")
+        return HeldBatches(unknown_reason="its catalog does not state where it is stored")
     return HeldBatches(unknown_reason="" if sink.table is not None else "no path was given")
 
 
@@ -281,8 +281,8 @@ def cannot_undo(reason: str, sink: Sink, request: UndoOrder, **facts: object) ->
         sink=sink.place,
         to_batch_id=request.to_batch_id,
         **facts,
-        next_step="Go on from the snapshot at the end of the last deployment (a rollback without undo), or remove what"
-        " came after that batch from the sink by hand (docs/how-to/sinks.md says how) and write to it as before.",
+        next_step="Continue from the snapshot at the end of the last deployment (a rollback without undo), or remove"
+        " what was written after that batch by hand (docs/how-to/sinks.md shows how), and write as before.",
     )
 
 

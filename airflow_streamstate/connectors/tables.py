@@ -73,7 +73,7 @@ class IcebergSink:
         table.refresh()  # the cached copy may be older than a commit whose answer was lost
         conf = reach.session.conf if table.properties().get(WAP_ENABLED) == "true" else {}
         if conf.get(WAP_ID, None):
-            return HeldBatches(unknown_reason=f"what is written under {WAP_ID} lies in no history of the table")
+            return HeldBatches(unknown_reason=f"what is written under {WAP_ID} is in no history of the table")
         # Iceberg skips by the table's own history even where it writes to a branch, so both count.
         branch = _branch_of(sink) or conf.get(WAP_BRANCH, None)
         heads = [table.currentSnapshot(), table.snapshot(branch) if branch else None]
@@ -103,7 +103,7 @@ class IcebergSink:
         table.refresh()
         conf = reach.session.conf if table.properties().get(WAP_ENABLED) == "true" else {}
         if _branch_of(sink) or conf.get(WAP_ID, None) or conf.get(WAP_BRANCH, None):
-            raise cannot_undo("what is written beside a table's own history is not rolled back here", sink, request)
+            raise cannot_undo("what is written outside of a table's own history is not rolled back here", sink, request)
         snapshot = newest = table.currentSnapshot()
         undone: list[tuple[int, int]] = []
         while snapshot is not None:
@@ -120,7 +120,7 @@ class IcebergSink:
                 undone.append((epoch, snapshot_id))
             elif str(snapshot.operation()) != _SAME_ROWS:
                 raise cannot_undo(
-                    "another writer changed the table since that batch, which a rollback would take back, too",
+                    "another writer changed the table since that batch, which a rollback would undo, too",
                     sink,
                     request,
                     snapshot_id=snapshot_id,
@@ -229,7 +229,7 @@ class DeltaSink:
 
     name = "delta"
     skips: Skips = "query_id_and_batch_id"
-    undo = "`RESTORE` the table, and go on under a new query id: `RESTORE` does not take back which batches it holds"
+    undo = "`RESTORE` the table, and continue under a new query id: `RESTORE` does not undo which batches it holds"
     undo_needs_query_id = True
 
     def matches(self, sink: Sink) -> bool:
@@ -321,7 +321,7 @@ class _Walk:
                 undone.append((batch_id, version))
             elif commit.restored is None and commit.changes:
                 raise self._refusal(
-                    "another writer changed the table since that batch, which RESTORE would take back, too",
+                    "another writer changed the table since that batch, which RESTORE would undo, too",
                     version=version,
                     operation=commit.operation,
                 )

@@ -68,14 +68,14 @@ def check_sink(connector: SinkConnector, empty: SinkPlace, written: SinkPlace | 
     _need(
         connector.skips in ("batch_id", "query_id_and_batch_id", "nothing", "unknown"), "it does not say what it skips"
     )
-    _need(connector.matches(empty.sink), "it does not know a sink of its own kind")
-    _need(not connector.matches(Sink("conformance-no-such-format", "/out")), "it matches a sink of another kind")
+    _need(connector.matches(empty.sink), "it does not know its own kind of sink")
+    _need(not connector.matches(Sink("conformance-no-such-format", "/out")), "it matches a different kind of sink")
     _check_empty(connector, empty)
     if written is not None:
         _check_written(connector, written)
     else:
         _need(
-            connector.skips in ("nothing", "unknown"), "it says that its sink skips batches, and shows none that does"
+            connector.skips in ("nothing", "unknown"), "it states that its sink skips batches, and shows none that does"
         )
 
 
@@ -99,7 +99,7 @@ def _check_written(connector: SinkConnector, place: SinkPlace) -> None:
         return connector.held_batches(place.sink, query_id, from_batch_id, place.reach)
 
     found = held(place.query_id, 0)
-    _need(not found.unknown_reason, f"it cannot tell: {found.unknown_reason}")
+    _need(not found.unknown_reason, f"it cannot state: {found.unknown_reason}")
     _need(list(found.batch_ids) == list(range(newest + 1)), f"it does not hold 0 to {newest}: {list(found.batch_ids)}")
     _need(list(held(place.query_id, newest).batch_ids) == [newest], "it names ids below the one that was asked for")
     _need(held(place.query_id, newest + 1).lacks(newest + 1), "it does not say that the next batch is missing")
@@ -107,7 +107,7 @@ def _check_written(connector: SinkConnector, place: SinkPlace) -> None:
         others = list(held(query_id, 0).batch_ids)
         expected = list(range(newest + 1)) if connector.skips == "batch_id" else []
         _need(others == expected, f"it skips by {connector.skips}, and of another query holds {others}")
-    _need(connector.prepare(place.sink, newest + 1, place.reach) == (), "it prepares a sink that goes on where it was")
+    _need(connector.prepare(place.sink, newest + 1, place.reach) == (), "it prepares a sink that continues")
     _need(
         list(held(place.query_id, 0).batch_ids) == list(found.batch_ids), "asking and preparing changed what it holds"
     )
@@ -211,13 +211,13 @@ def check_open_source(opened: OpenSource, start: str, end: str, rows_between: in
     for offset in (start, end):
         for known in (marks, {}):
             found = opened.preflight(offset, known)
-            _need(found.lost == (), f"it says that something is lost: {found.lost}")
+            _need(found.lost == (), f"it reports that something is lost: {found.lost}")
             _need(found.readable == offset, "nothing is lost, and yet it would start elsewhere")
     behind = [opened.lag(offset) for offset in (start, end)]
     told = [lag.behind for lag in behind if isinstance(lag, Lag)]
     if rows_between is None:
-        _need(told == [], "it tells a lag that was not expected")
-        _need(all(lag.reason for lag in behind if isinstance(lag, Untold)), "it does not say why it tells no lag")
+        _need(told == [], "it reports a lag that was not expected")
+        _need(all(lag.reason for lag in behind if isinstance(lag, Untold)), "it does not say why it reports no lag")
     else:
         _need(told == [rows_between, 0], f"its lag is not true: {behind}")
     opened.close()
@@ -226,17 +226,17 @@ def check_open_source(opened: OpenSource, start: str, end: str, rows_between: in
 
 def _check_identities(connector: SourceConnector, own: Sequence[Source], foreign: Sequence[Source]) -> None:
     said = [connector.identify(source) for source in own]
-    _need(all(text is not None for text in said), "it does not know a source of its own kind")
+    _need(all(text is not None for text in said), "it does not know its own kind of source")
     _need(len(set(said)) == len(said), f"two sources have one identity: {said}")
     _need([connector.identify(source) for source in own] == said, "an identity changes between two calls")
     for source in foreign:
-        _need(connector.identify(source) is None, f"it identifies a source of another kind: {source.format}")
+        _need(connector.identify(source) is None, f"it identifies a different kind of source: {source.format}")
     for source in own:
         secretive = {"password": NEVER_SAID, f"{source.format}.sasl.jaas.config": NEVER_SAID, "token": NEVER_SAID}
         with_secrets = replace(source, options={**source.options, **secretive})
         _need(connector.identify(with_secrets) == connector.identify(source), "a credential changes an identity")
         said_of_it = json.dumps([connector.identify(with_secrets), connector.remarks(with_secrets)])
-        _need(NEVER_SAID not in said_of_it, "it says a credential")
+        _need(NEVER_SAID not in said_of_it, "it shows a credential")
 
 
 def _check_parts(connector: NarrowingConnector, source: Source, offset: str) -> None:
@@ -254,7 +254,7 @@ def _check_order(connector: SourceConnector, offsets: Sequence[str]) -> None:
         order = connector.compare(first, second)
         _need(order == _OPPOSITE[connector.compare(second, first)], f"one order each way: {first} {second}")
         expected = "same" if at == other_at else "ahead" if at > other_at else "behind"
-        _need(order == expected, f"{first} is {expected} of {second}, and it says {order}")
+        _need(order == expected, f"{first} is {expected} of {second}, and it reports {order}")
     for text in ('"of another kind"', "[1]", "{}}", ""):
         try:
             connector.compare(text, offsets[0])
@@ -270,7 +270,7 @@ def _check_measures(connector: MeasuringConnector, offsets: Sequence[str]) -> No
             connector.between(second, first),
             connector.between(first, first),
         )
-        _need(forth is None or forth.behind >= 0, f"less than nothing lies between {first} and {second}")
+        _need(forth is None or forth.behind >= 0, f"less than nothing is between {first} and {second}")
         _need(back is None or back.behind == 0, f"{first} covers nothing that {second} does not")
         _need(same is None or same.behind == 0, f"{first} covers what it covers")
 

@@ -97,7 +97,7 @@ def _pieces(home: Store, stream_id: str, artifact: Artifact) -> Iterator[bytes]:
         raise DataError(
             "a pinned file is missing or altered",
             key=key,
-            next_step="Put the original bytes back under this key, or deploy the version anew.",
+            next_step="Put the original bytes back under this key, or deploy the version again.",
         )
     yield held
 

@@ -199,11 +199,11 @@ def had_checkpoint(events: Iterable[Event | None], query_name: str) -> bool:
 def missing_checkpoint(query_name: str, prefix: str) -> DataError:
     """The error for a checkpoint that should exist and does not."""
     return DataError(
-        "the checkpoint of this query is gone, and going on without it would start empty or from an older position",
+        "the checkpoint of this query is gone, and continuing without it would start empty or from an older position",
         query_name=query_name,
         checkpoint=prefix,
         next_step="Bring the folder back (is another disk mounted, another checkpoints_uri set?), "
-        "or start anew by name with `deploy --start fresh`.",
+        "or start from nothing, explicitly, with `deploy --start fresh`.",
     )
 
 

@@ -326,9 +326,9 @@ class HomePresence:
 
     def _absent(self) -> StreamStateError:
         if self._is_known:
-            return self._away("what lies there is empty, or another home")
+            return self._away("what is there is empty, or another home")
         return HomeNotFoundError(
-            "no home lies here",
+            "there is no home here",
             home=self.home.uri,
             next_step="See that the URI is right, its disk mounted, its bucket the same; only a first `deploy` (or"
             " `adopt`, `home restore`) makes a home.",
@@ -339,8 +339,8 @@ class HomePresence:
             "the home is not there",
             home=self.home.uri,
             reason=reason,
-            next_step="Mount its disk, bring its folder or bucket back, or give access again; what runs goes on, and"
-            " nothing has to be started anew.",
+            next_step="Mount its disk, bring its folder or bucket back, or give access again; what runs continues, and"
+            " nothing has to be started again.",
         )
 
 

@@ -138,4 +138,4 @@ _ALONE = ("spec", "run", "handover", "upgrade", "lease", "approval", "cancellati
 def _check_place(plain: Mapping[str, Any], key: str, kind: str) -> None:
     said = plain.get("stream_id", layout.stream_of_key(key))
     if plain.get("kind") != kind or said != layout.stream_of_key(key):
-        raise DataError("this object belongs elsewhere", reason=f"a {plain.get('kind')} of {said} lies there")
+        raise DataError("this object belongs elsewhere", reason=f"a {plain.get('kind')} of {said} is there")

@@ -320,7 +320,7 @@ class StreamControl:
             found = self.readable_manifest(manifest.snapshot_id)
             if found is None or found.write_id != manifest.write_id:  # else the reply of this write was lost
                 raise ObjectExistsError(
-                    "another writer took this snapshot, or it was abandoned anew", key=key
+                    "another writer took this snapshot, or it was abandoned again", key=key
                 ) from None
 
     def snapshot_slot(self, snapshot_id: str) -> Stored[SnapshotSlot] | None:
@@ -410,7 +410,7 @@ def lost_register(control: StreamControl) -> MalformedMessageError | None:
         home=control.home.uri,
         newest_deployment_id=recorded[-1],
         register=to_bytes(register).decode(),
-        next_step=f"Restore {key} from a copy of the home that names {current} attempt {attempt}; or where there"
+        next_step=f"Restore {key} from a copy of the home that names {current} attempt {attempt}; or if there"
         " is a mirror, `streamstate home restore --from MIRROR --stream"
         f" {control.stream_id}`. Without either: write to {key} what `streamstate status {control.stream_id}` shows as"
         " register; that the stream was retired, or an upgrade under way, is not in it. Where the home has a signing"
@@ -478,7 +478,7 @@ def adoption_register(control: StreamControl) -> Register[Adoption]:
 def adoption_lost(stream_id: str) -> ConflictError:
     """The error of a controller whose adoption lease another controller took."""
     return ConflictError(
-        "another controller has gone on with this adoption",
+        "another controller has continued with this adoption",
         stream_id=stream_id,
         next_step=f"`streamstate status {stream_id}` shows what became of it.",
     )

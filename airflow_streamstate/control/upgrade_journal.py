@@ -459,7 +459,7 @@ class UpgradeJournal:
                 taken_at=moment,
                 taken_by=lease.held_by,
                 write_id=clock.new_uuid(),
-                text=f"{ABANDONED}: {lease.held_by} said nothing after {format_time(lease.until_at)}; nothing has"
+                text=f"{ABANDONED}: {lease.held_by} reported nothing after {format_time(lease.until_at)}; nothing has"
                 " happened to the stream",
                 decision=replace(state.result_so_far, cancelled_by=lease.held_by),
             )

@@ -613,7 +613,7 @@ class Controller:
     def _look_at_rehearsal(self, condition: WaitCondition) -> WaitResult:
         if not self.plans.is_over(condition.stream_id, condition.deployment_id):
             return WaitResult("pending", last_seen="the rehearsal is not over")
-        return WaitResult("done", {"rehearsal_id": condition.deployment_id}, last_seen="the rehearsal is over")
+        return WaitResult("done", {"rehearsal_id": condition.deployment_id}, last_seen="the rehearsal has ended")
 
     def _look_for_trouble(self, condition: WaitCondition) -> WaitResult:
         """Whether the stream, with whatever deployment is current, neither runs nor has come to its end."""

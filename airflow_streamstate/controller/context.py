@@ -66,10 +66,10 @@ class EndProver:
             if not assume_dead:
                 raise _unknown(seen, status.reason)
         if seen.claim is None and seen.terminal is None:
-            why = "given up before a driver had claimed it"
+            why = "abandoned before a driver had claimed it"
             if not self._drivers.close(control, seen.deployment_id, seen.attempt, why):
                 next_step = f"`streamstate status {seen.stream_id}` shows it."
-                raise _conflict("the driver has just come to life", seen, next_step)
+                raise _conflict("the driver has just started", seen, next_step)
 
     def silent(self, control: StreamControl, seen: Observation, status: LaunchStatus) -> LaunchStatus:
         """Wait until a driver of a reported end counts as ended by its silence (``with_believed_end``), or shows life.

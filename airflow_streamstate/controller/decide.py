@@ -103,7 +103,7 @@ def refuse_other_intent(register: StreamRegister, request_id: str, now: datetime
             deployment_id=intent.deployment_id,
             requested_by=intent.requested_by,
             begun_seconds_ago=round(age_seconds, 1),
-            next_step=f"Wait for it; if it was given up, try again after {INTENT_SECONDS:.0f} seconds.",
+            next_step=f"Wait for it; if it was abandoned, try again after {INTENT_SECONDS:.0f} seconds.",
         )
     )
 
@@ -150,7 +150,7 @@ def decide_predecessor(
                 state=state,
                 command_id=drain.command_id,
                 requested_by=drain.requested_by,
-                next_step=f"`streamstate drain {seen.stream_id}` finishes it; --start restore goes on with the state.",
+                next_step=f"`streamstate drain {seen.stream_id}` finishes it; --start restore keeps the state.",
             )
         )
     terminal = seen.terminal
@@ -235,7 +235,7 @@ def decide_start(
             allow_new_queries=request.terms.allow_new_queries,
             begins_anew=request.terms.start == "fresh",
         )
-        return Start(plan, ("it starts with empty state, as requested: batch ids begin again at 0",))
+        return Start(plan, ("it starts with empty state, as requested: batch ids start again at 0",))
     if not manifest.queries:
         return _start_after_nothing(request, predecessor_id)
     mode = _mode_of(manifest)
@@ -244,7 +244,7 @@ def decide_start(
     if request.rewrite is not None and mode != "restore":
         return Refused(
             InvalidRequestError(
-                "the stream is drained, so there is no state to write anew: a seed begins in the new form",
+                "the stream is drained, so there is no state to rewrite: a seed starts in the new form",
                 snapshot_id=manifest.snapshot_id,
                 next_step="Leave the rewrite out; for another number of partitions give the setting (--conf"
                 " spark.sql.shuffle.partitions=N).",
@@ -354,7 +354,7 @@ def _notes(manifest: SnapshotManifest, left: dict[str, object], carried: Collect
         if manifest.snapshot_kind == "drained" and not query.drained and position.batch_id is not None:
             notes.append(f"query {name} was not flushed by the drain: it is restored with its state")
         elif name in carried:
-            notes.append(f"query {name} was never started by {manifest.deployment_id}: it goes on as it was before")
+            notes.append(f"query {name} was never started by {manifest.deployment_id}: it continues as it was before")
     if left:
         notes.append(f"state that the drain could not flush is dropped, as requested: {left}")
     return tuple(notes)
@@ -395,7 +395,7 @@ def decide_resume(
                 "a drained deployment is never resumed: its watermark is at the end of time, all rows are late to it",
                 stream_id=seen.stream_id,
                 deployment_id=seen.deployment_id,
-                next_step="Deploy: the new deployment goes on at the drained offsets.",
+                next_step="Deploy: the new deployment continues at the drained offsets.",
             )
         )
     if state == "launching" and seen.is_unlaunched:
@@ -426,7 +426,7 @@ def decide_resume(
 
 def _sent_once(seen: Observation, one_time: OneTimeSources) -> InputLostError:
     return InputLostError(
-        "a source of this deployment cannot be read again, so no resume can go on from its offset",
+        "a source of this deployment cannot be read again, so no resume can continue from its offset",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         sources={name: dict(sources) for name, sources in one_time.items()},

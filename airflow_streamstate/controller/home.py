@@ -140,7 +140,7 @@ class Home:
         """
         if not self._is_for_spark:
             raise InvalidRequestError(
-                "checkpoints must lie in a folder of this machine, or on S3, GCS or Azure",
+                "checkpoints must be in a folder of this machine, or on S3, GCS or Azure",
                 home_uri=self.home.uri,
                 checkpoints_uri=self.config.checkpoints_uri or "not set",
                 next_step="Set checkpoints_uri (--checkpoints) to a folder, s3://…, gs://… or abfss://….",
@@ -315,11 +315,11 @@ class Home:
         wrong store they would look missing (Law 5)."""
         if spec.checkpoints_uri != self.checkpoints.uri:
             raise InvalidRequestError(
-                "the checkpoints of the current deployment lie elsewhere",
+                "the checkpoints of the current deployment are elsewhere",
                 deployment_id=spec.deployment_id,
                 checkpoints_uri=spec.checkpoints_uri,
                 configured=self.checkpoints.uri,
-                next_step="Give the checkpoints_uri that it was deployed with; only a deploy --start fresh begins"
+                next_step="Give the checkpoints_uri that it was deployed with; only a deploy --start fresh starts"
                 " elsewhere.",
             )
 
@@ -338,7 +338,7 @@ class Home:
                 stream_id=control.stream_id,
                 deployment_id=deployment_id,
                 folder=f"{self.checkpoints.uri}/{folder}",
-                next_step="Move that folder away if no stream is to go on from it, or give another checkpoints_uri.",
+                next_step="Move that folder away if no stream will continue from it, or give another checkpoints_uri.",
             )
 
     def check(self) -> str:
@@ -356,8 +356,8 @@ class Home:
         for store in dict.fromkeys((self.home, checkpoints)):
             with store.made_for_a_while() if isinstance(store, LocalStore) else contextlib.nullcontext():
                 self._probe(store)
-        said = f"conditional writes hold in {self.home.uri}; checkpoints lie in {checkpoints.uri}"
-        return said if is_there else f"no home lies here yet (the first deploy makes it; or is it not mounted?); {said}"
+        said = f"conditional writes hold in {self.home.uri}; checkpoints are in {checkpoints.uri}"
+        return said if is_there else f"no home is here yet (the first deploy makes it; or is it not mounted?); {said}"
 
     def _probe(self, store: Store) -> None:
         key = f"{_PROBE_FOLDER}/{self.clock.new_uuid()}.json"
@@ -389,7 +389,7 @@ def _work_dir(config: HomeConfig, checkpoints: Store) -> Path:
     if config.work_dir:
         if "://" in config.work_dir:
             raise InvalidRequestError(
-                "launches must lie in a folder of this machine",
+                "launches must be in a folder of this machine",
                 work_dir=config.work_dir,
                 next_step="Give the path of a folder; where several machines launch, one that they share.",
             )

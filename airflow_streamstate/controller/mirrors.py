@@ -315,12 +315,12 @@ class Restoring:
         manifest = found.manifest
         if not found.is_end and not accept_duplicates:
             raise ConflictError(
-                "batches ran after the newest snapshot that a mirror has: their rows would come again",
+                "batches ran after the newest snapshot that a mirror has: their rows would be written again",
                 stream_id=stream_id,
                 snapshot_id=manifest.snapshot_id,
                 taken_at=manifest.taken_at,
                 **({"unreadable": list(found.unread)} if found.unread else {}),
-                next_step="Look for a newer one (another mirror, the old home); --accept-duplicates goes on from this.",
+                next_step="Look for a newer one (another mirror, the old home); --accept-duplicates uses this one.",
             )
         self._home.begin(self._requested_by)
         with suppress(DataError):  # an unreadable retention record removes nothing

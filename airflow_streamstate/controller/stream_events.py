@@ -154,7 +154,7 @@ class _Reader:
         if self.cursor.attempt and not self.cursor.has_ended:
             attempt = self.cursor.attempt
             yield from self._once(
-                seen, attempt, "failed", "its driver has ended without a last word", _ended_at(seen, attempt)
+                seen, attempt, "failed", "its driver has ended without a last event", _ended_at(seen, attempt)
             )
 
     def _of_state(self) -> Iterator[StreamEvent]:
@@ -235,7 +235,7 @@ class _Reader:
         elif state.phase == "failed":
             kinds.append(("failed", f"the {upgrade.asked} has failed: {state.text}"))
         if state.audit_ok is False:
-            kinds.append(("audit_failed", "the chain of custody is not whole: `streamstate audit` says where"))
+            kinds.append(("audit_failed", "the lineage is not complete: `streamstate audit` shows where"))
         deployment_id = state.returned_deployment_id or state.new_deployment_id or upgrade.old_deployment_id
         facts: dict[str, Any] = {
             "upgrade_id": upgrade.upgrade_id,

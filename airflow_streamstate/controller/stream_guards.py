@@ -53,7 +53,7 @@ def refuse_stream(control: StreamControl) -> None:
             "this home already has a stream of this name",
             stream_id=control.stream_id,
             home=control.home.uri,
-            next_step="Adopt the query under another name; `--give-up` ends the adoption begun under this one.",
+            next_step="Adopt the query under another name; `--give-up` ends the adoption started under this one.",
         )
 
 
@@ -72,7 +72,7 @@ def refuse_adopted(control: StreamControl) -> None:
     if stored.value.status == "given_up":
         if has_deployment and stored.value.snapshot_id:
             raise ConflictError(
-                "the adoption of this stream was given up: the query goes on by itself, over the same batches",
+                "the adoption of this stream was abandoned: the query continues by itself, over the same batches",
                 stream_id=control.stream_id,
                 checkpoints=dict(stored.value.checkpoints),
                 next_step="Adopt the query under another name; `streamstate retire --delete` frees this one.",
@@ -115,7 +115,7 @@ def check_same_request(recorded: Recorded, digest: str) -> None:
             request_id=recorded.request_id,
             **{name: getattr(recorded, of) for name, of in _BECAME[recorded.kind].items()},
             recorded_at=recorded.created_at,
-            next_step="Use a new request id; one id stands for one set of files and arguments.",
+            next_step="Use a new request id; one id is for one set of files and arguments.",
         )
 
 
@@ -174,7 +174,7 @@ def refuse_during_upgrade(control: StreamControl, register: StreamRegister | Non
             stream_id=control.stream_id,
             upgrade_id=upgrade_id,
             held_by=held_by,
-            next_step=f"`streamstate status {control.stream_id}` shows where it stands.",
+            next_step=f"`streamstate status {control.stream_id}` shows its state.",
         )
 
 

@@ -662,7 +662,7 @@ class _OneStream:
 
 def stopping(controller: Controller, stream_id: str, request_id: str, timeout_seconds: float) -> UnderWay:
     """Order a stream to stop; it waits for its end. Raises as ``Controller.stop``."""
-    order = controller.order("stop", stream_id, request_id=request_id, reason="as its file says")
+    order = controller.order("stop", stream_id, request_id=request_id, reason="as its file declares")
     until_at = controller.clock.now() + timedelta(seconds=timeout_seconds)
     return UnderWay("stop", WaitCondition.of(order), until_at, order.deployment_id)
 

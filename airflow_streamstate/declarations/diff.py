@@ -86,8 +86,8 @@ def check_named_checkpoints(request: DeployRequest, options: StoreOptions) -> No
                 stream_id=request.stream_id,
                 checkpoint=found,
                 committed_batch_id=batch_id,
-                next_step=f"To go on where it stopped: `{shlex.join(words)}`, with the other settings of its file. To"
-                " write all rows a second time instead: start: fresh.",
+                next_step=f"To continue where it stopped: `{shlex.join(words)}`, with the other settings of its file."
+                " To write all rows a second time instead: start: fresh.",
             )
 
 
@@ -191,7 +191,7 @@ class StreamDifference(View):
             return _DIFFERENCE.validate_python(raw)
         except ValidationError:
             raise InvalidRequestError(
-                "this is not what `diff` says of a stream", next_step="Give the JSON of `streamstate diff --json`."
+                "this is not what `diff` reports of a stream", next_step="Give the JSON of `streamstate diff --json`."
             ) from None
 
 
@@ -495,7 +495,7 @@ def _step_of_ended(state: str, is_other: bool, rules: Step, *, has_rewrite: bool
     is_state = f"it is {state}"
     if has_rewrite and state != "drained":
         return "refused", (
-            f"{is_state}, and its state can be written anew only while it runs: apply it without the change of `state`"
+            f"{is_state}, and its state can be rewritten only while it runs: apply it without the change of `state`"
             " first"
         )
     if is_other or state == "drained":

@@ -358,7 +358,7 @@ def _yaml_problem(error: yaml.YAMLError) -> _UnreadableError:
     mark = getattr(error, "problem_mark", None)
     text = str(getattr(error, "problem", None) or "it is no YAML").replace("\n", " ")
     if text == "but found another document":
-        text = "another document begins here, and a file declares one stream"
+        text = "another document starts here, and a file declares one stream"
     if "'\\t'" in text:
         text = "a tab is here, and YAML takes blanks alone"
     return _UnreadableError(mark.line + 1 if mark is not None else 0, text)
@@ -407,7 +407,7 @@ def _typed(loader: yaml.SafeLoader, node: yaml.Node, at: tuple[str, ...]) -> Any
     try:
         return loader.construct_object(node)
     except (ValueError, OverflowError) as error:  # a date that does not exist: 2026-02-30
-        reason = f"this looks like a value of YAML's types and is none ({error}); put it in quotes if it is a text"
+        reason = f"this looks like a value of YAML's types and is not one ({error}); put it in quotes if it is a text"
         raise _UnreadableError(node.start_mark.line + 1, reason, ".".join(at)) from None
 
 
@@ -523,7 +523,7 @@ def check_script(declared: DeclaredStream) -> None:
             "the script has a syntax error",
             place=place,
             error=error.msg if isinstance(error, SyntaxError) else str(error),
-            next_step="Mend the script.",
+            next_step="Fix the script.",
         ) from None
     except OSError:
         pass  # reported by the read of its version

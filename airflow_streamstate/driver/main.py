@@ -505,9 +505,9 @@ def _folder_of(checkpoints_uri: str) -> str:
         return s3a_uri(checkpoints_uri)
     if "://" in checkpoints_uri and not checkpoints_uri.startswith("file://"):
         raise InvalidRequestError(
-            "checkpoints must lie in a folder of this machine, or on S3, GCS or Azure",
+            "checkpoints must be in a folder of this machine, or on S3, GCS or Azure",
             checkpoints_uri=checkpoints_uri,
-            next_step="Set checkpoints_uri to a folder, s3://…, gs://… or abfss://…; the home may lie elsewhere.",
+            next_step="Set checkpoints_uri to a folder, s3://…, gs://… or abfss://…; the home may be elsewhere.",
         )
     return "file://" + str(Path(checkpoints_uri.removeprefix("file://")).resolve())
 

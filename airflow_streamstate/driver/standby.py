@@ -192,7 +192,7 @@ class WaitingDriver:
             return None
         if state is None or not state.is_over or self._handover() is not None or not self._decide("given up"):
             return None
-        self.attempt.reporter.say(f"upgrade {self._upgrade_id} is over without a handover; this driver ends")
+        self.attempt.reporter.say(f"upgrade {self._upgrade_id} has ended without a handover; this driver ends")
         return GIVEN_UP_STATUS
 
     def _keep_warm(self) -> None:

@@ -40,7 +40,7 @@ PARAMS = {
         minimum=0,
         maximum=100,
         title="Replay",
-        description="So many recorded batches run in both versions, and their rows are compared.",
+        description="This many recorded batches run in both versions, and their rows are compared.",
     ),
     "warm": Param(
         True, type="boolean", title="Launch it before the old one is stopped", description="If there is room for two."

@@ -25,7 +25,7 @@ PARAMS = {
         type=["null", "string"],
         pattern="^d-[0-9]{4,12}$",
         title="Deployment",
-        description="Whose drain to wait for. Empty: the one that is current when the run begins.",
+        description="Whose drain to wait for. Empty: the one that is current when the run starts.",
     ),
 }
 

@@ -90,7 +90,7 @@ PARAMS = {
         minimum=1,
         maximum=86_400,
         title="Deadline of the order",
-        description="Not begun so many seconds after it was given, the old version's end is not begun at all.",
+        description="The old version's end does not start later than this many seconds after the order.",
     ),
     "healthy_deadline_seconds": Param(
         900,

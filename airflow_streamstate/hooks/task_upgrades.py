@@ -75,7 +75,7 @@ def refuse_unless_planned(controller: Controller, change: ChangeRequest, rehears
             planned_over_deployment_id=run.deployment_id,
             current_deployment_id=current,
             is_same_change=run.request_digest == change.digest,
-            next_step="Plan it anew.",
+            next_step="Plan it again.",
         )
 
 
@@ -162,7 +162,7 @@ def what_remains(view: UpgradeView, after_stop: AfterStop) -> str:
     it."""
     name = f"upgrade {view.upgrade_id} of {view.stream_id}"
     if view.is_over:
-        return f"{name} is over: {view.outcome}{f': {view.state.text}' if view.state.text else ''}"
+        return f"{name} has ended: {view.outcome}{f': {view.state.text}' if view.state.text else ''}"
     is_finished = after_stop == "finish" or view.state.upgrade.asked == "rollback"
     return (
         f"{name} is still under way, in phase {view.state.phase}: the next try of the task, a watcher or `streamstate"

@@ -322,7 +322,7 @@ def _check_modules(master: str, modules: Sequence[str]) -> None:
     compiled = list(filter(is_compiled, modules))
     if compiled and not is_in_process(master):
         raise InvalidRequestError(
-            "the script imports a compiled module of its own folder, which cannot be sent to executors",
+            "the script imports a compiled module from its own folder, which cannot be sent to executors",
             compiled=compiled[:5],
             next_step="Install it into the Python of driver and executors.",
         )
@@ -332,13 +332,13 @@ def _check_conf(conf: Mapping[str, str], master: str) -> None:
     for key, value in conf.items():
         if not key.startswith("spark.") or key != key.strip():
             raise InvalidRequestError(
-                "this configuration key does not begin with 'spark.', so Spark would ignore it",
+                "this configuration key does not start with 'spark.', so Spark would ignore it",
                 key=key,
                 next_step="Correct the key, or give the value to the script as an argument or environment variable.",
             )
         if not survives(value):
             raise InvalidRequestError(
-                "this configuration value begins or ends with a blank, which Spark would cut off",
+                "this configuration value starts or ends with a blank, which Spark would cut off",
                 key=key,
                 next_step="Remove the blank, or set the value in the script.",
             )
@@ -354,7 +354,7 @@ def _instead_of_cluster_mode(master: str) -> str:
     if master.startswith("spark://"):
         return (
             "Leave it out: Spark's standalone clusters take no Python drivers in cluster mode. `--launcher ssh` starts"
-            " them on a machine beside the cluster."
+            " them on a machine next to the cluster."
         )
     launcher = "yarn" if master == "yarn" else "kubernetes" if master.startswith("k8s://") else "ssh"
     return f"Use the deploy mode client. `--launcher {launcher}` starts drivers elsewhere."

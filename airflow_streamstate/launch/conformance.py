@@ -136,13 +136,13 @@ def ends_are_told(stage: LauncherStage) -> None:
     bad = launcher.launch(bad_request)
     for handle, code in ((good, 0), (bad, 3)):
         status = _ended(stage, stage.launcher(), handle)
-        _need((status.state, status.exit_code) == ("exited", code), f"an exit status of {code} is told as {status}")
+        _need((status.state, status.exit_code) == ("exited", code), f"an exit status of {code} is reported as {status}")
         _need(status.has_ended, "a driver that has exited has not ended")
         _need(LaunchStatus.from_json(status.to_json()) == status, "a status does not survive JSON")
     logs = launcher.logs(good, 1 << 20)
     _need(logs.find("first") < logs.find("größer"), f"the log does not hold what the driver wrote: {logs[-500:]!r}")
     _need("wrong" in launcher.logs(bad, 1 << 20), "the log does not hold what the driver wrote to stderr")
-    _need(len(launcher.logs(bad, 4).encode()) <= 4, "more of a log comes than was asked for")
+    _need(len(launcher.logs(bad, 4).encode()) <= 4, "more of a log is returned than was asked for")
     _need(launcher.logs(bad, 0) == "", "a log of no bytes is not empty")
     again = stage.launcher().launch(bad_request)
     _need(again == bad, "a launch that is tried again after the driver's end has another handle")
@@ -161,7 +161,7 @@ def one_key_is_one_driver(stage: LauncherStage) -> None:
         racer.start()
     for racer in racers:
         racer.join(stage.patience_seconds)
-    _need(len(handles) == RACERS, "a launch beside others did not come back with a handle")
+    _need(len(handles) == RACERS, "a launch at the same time as others did not come back with a handle")
     handle = handles[0]
     _need(all(other == handle for other in handles), f"one key has several handles: {handles}")
     _wait(stage, lambda: _count(stage, KEY, "starts") > 0, "the driver's first line")
@@ -169,7 +169,7 @@ def one_key_is_one_driver(stage: LauncherStage) -> None:
     _need(LaunchHandle.from_json(json.loads(json.dumps(handle.to_json()))) == handle, "a handle does not survive JSON")
     _need(handle.launcher == launcher.name, "a handle names another launcher")
     _need({launcher.status(handle).state for _ in range(3)} == {"running"}, "a driver that works is not running")
-    _need(launcher.launch(request) == handle, "a key that runs is launched anew")
+    _need(launcher.launch(request) == handle, "a key that runs is launched again")
     _need(launcher.find(request.place) == handle, "a driver is not found by its key")
     elsewhere = replace(request.place, launch_key=OTHER_KEY)
     _need(launcher.find(elsewhere) is None, "another key's driver is found")
@@ -177,15 +177,15 @@ def one_key_is_one_driver(stage: LauncherStage) -> None:
     if request.launcher == LOCAL:  # elsewhere the folder holds nothing
         _need_raises(ConflictError, lambda: launcher.launch(other), "two keys share one folder")
     with stage.out_of_reach(handle) as asked:
-        _need(stage.launcher().status(asked).state == "unknown", "a driver that cannot be asked is not told as unknown")
+        _need(stage.launcher().status(asked).state == "unknown", "a driver that cannot be asked is not unknown")
         _need(not stage.launcher().kill(asked, 0.0).has_ended, "a driver that cannot be reached counts as ended")
     _need(launcher.status(handle).state == "running", "a driver that can be asked again is not running")
     status = stage.launcher().kill(handle, 5.0)
     _need(status.has_ended, f"a driver that was killed has not ended: {status}")
-    _need(status.exit_code != 0, "a driver that was killed counts as having come to its end")
+    _need(status.exit_code != 0, "a driver that was killed counts as ended by itself")
     again = stage.launcher().kill(handle, 0.0)
     _need((again.state, again.exit_code) == (status.state, status.exit_code), f"killed twice it is {again}")
-    _need(launcher.launch(request) == handle, "a key that was killed is launched anew")
+    _need(launcher.launch(request) == handle, "a key that was killed is launched again")
     _need(_count(stage, KEY, "starts") == 1, "one key has started several drivers")
 
 
@@ -197,12 +197,12 @@ def a_caller_may_die(stage: LauncherStage) -> None:
     handle = launcher.find(request.place)
     if handle is None:
         raise AssertionError("a launch whose caller died is not found")
-    _need(launcher.launch(request) == handle, "a launch whose caller died is launched anew")
+    _need(launcher.launch(request) == handle, "a launch whose caller died is launched again")
     _wait(stage, lambda: _count(stage, KEY, "starts") > 0, "the driver's first line")
     _need(launcher.status(handle).state == "running", "a driver does not outlive its caller")
     (stage.folder / f"{KEY}.end").touch()
     status = _ended(stage, launcher, handle)
-    _need((status.state, status.exit_code) == ("exited", 5), f"the end of an orphaned driver is told as {status}")
+    _need((status.state, status.exit_code) == ("exited", 5), f"the end of an orphaned driver is reported as {status}")
     _need(_count(stage, KEY, "starts") == 1, "a launch whose caller died has started two drivers")
 
 
@@ -225,10 +225,10 @@ def a_frozen_driver_is_ended(stage: LauncherStage) -> None:
     _wait(stage, lambda: _count(stage, KEY, "freezes") == 2, "driver and child")
     stage.clock.sleep(1.0)
     status = launcher.status(handle)
-    _need(status.state == "running", f"a driver that is frozen is told as {status}")
+    _need(status.state == "running", f"a driver that is frozen is reported as {status}")
     launcher.kill(handle, 0.5)
     status = _over(stage, stage.launcher(), handle)
-    _need(status.exit_code != 0, "a driver that was frozen and killed counts as having come to its end")
+    _need(status.exit_code != 0, "a driver that was frozen and killed counts as ended by itself")
 
 
 def a_driver_that_fails_at_once_is_told(stage: LauncherStage) -> None:
@@ -236,15 +236,15 @@ def a_driver_that_fails_at_once_is_told(stage: LauncherStage) -> None:
     launcher = stage.launcher()
     handle = launcher.launch(stage.request(KEY, "this is no Python\n"))
     status = _ended(stage, launcher, handle)
-    _need(status.exit_code != 0, "a driver that could not begin counts as having come to its end")
-    _need(bool(status.reason), "a driver that could not begin has no reason")
+    _need(status.exit_code != 0, "a driver that could not start counts as ended by itself")
+    _need(bool(status.reason), "a driver that could not start has no reason")
 
 
 def what_cannot_run_is_refused(stage: LauncherStage) -> None:
     """Before anything is started: neither ``check`` nor ``launch`` leaves a trace."""
     request = stage.impossible_request(KEY)
     launcher = stage.launcher()
-    _need(launcher.find(request.place) is None, "a launch is found where nothing began")
+    _need(launcher.find(request.place) is None, "a launch is found where nothing started")
     _need_raises(InvalidRequestError, lambda: launcher.check(request), "check accepts what cannot run")
     _need_raises(InvalidRequestError, lambda: launcher.launch(request), "launch accepts what cannot run")
     _need(launcher.find(request.place) is None, "a refused launch is found")
@@ -255,7 +255,7 @@ def a_kill_is_told_from_a_failure(stage: LauncherStage) -> None:
     launcher = stage.launcher()
     handle = launcher.launch(_request(stage, KEY, "os.kill(os.getpid(), signal.SIGKILL)\n"))
     status = _over(stage, launcher, handle)
-    _need(status.exit_code not in (0, 1), f"a driver that was killed with -9 is told as {status}")
+    _need(status.exit_code not in (0, 1), f"a driver that was killed with -9 is reported as {status}")
     _need(bool(status.reason), "a driver that was killed has no reason")
 
 
@@ -301,7 +301,7 @@ def secrets_are_not_shown(stage: LauncherStage) -> None:
         f"{handle.to_json()} {launcher.status(handle).reason} {launcher.links(handle)} {launcher.logs(handle, 1 << 20)}"
     )
     _need(secret not in stage.shown(handle), "other users can read a secret of the driver")
-    _need(secret not in told, "the launcher tells a secret of the driver")
+    _need(secret not in told, "the launcher shows a secret of the driver")
     launcher.kill(handle, 1.0)
 
 
@@ -315,7 +315,7 @@ def what_is_lacking_is_told(stage: LauncherStage) -> None:
         return bool(status.reason) and (status.state == "pending" or status.has_ended or status.reported_end)
 
     _wait(stage, is_told, "the reason")
-    _need(launcher.status(handle).exit_code != 0, "a driver that lacks a file counts as having come to its end")
+    _need(launcher.status(handle).exit_code != 0, "a driver that lacks a file counts as ended by itself")
     launcher.kill(handle, 0.0)
     _over(stage, launcher, handle)
     _need(_count(stage, KEY, "starts") == 0, "a driver that lacks a file has started")

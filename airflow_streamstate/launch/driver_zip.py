@@ -110,7 +110,7 @@ def _metadata() -> Iterator[tuple[str, bytes]]:
     except importlib.metadata.PackageNotFoundError:
         raise InvalidRequestError(
             "airflow-streamstate is not installed here, it is only on the path",
-            next_step="Install it with pip: its metadata says which connectors of sources and sinks it has.",
+            next_step="Install it with pip: its metadata lists which connectors of sources and sinks it has.",
         ) from None
     points = {(point.group, point.name, point.value) for point in installed.entry_points}
     groups = sorted({group for group, _, _ in points if group.startswith(f"{PACKAGE}.")})

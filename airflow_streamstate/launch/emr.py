@@ -168,7 +168,7 @@ class _EmrLauncher(ABC):
             found = self.find(place)
             if found is None:
                 raise OutcomeUnknownError(
-                    "EMR has begun this launch already, and does not list it yet",
+                    "EMR has started this launch already, and does not list it yet",
                     launch_key=place.launch_key,
                     next_step="Launch again with the same key.",
                 ) from None
@@ -235,7 +235,7 @@ class _EmrLauncher(ABC):
         if run.state == self._success:
             return self._status("exited", "", exit_code=0), True
         state = self._states.get(run.state)
-        said = f"EMR says {shown(run.state)}{f': {run.reason}' if run.reason else ''}"
+        said = f"EMR reports {shown(run.state)}{f': {run.reason}' if run.reason else ''}"
         if state is None:
             return self._status("unknown", said, reported_end=run.state in ("FAILED", "CANCELLED")), True
         return self._status(state, said), True
@@ -507,7 +507,7 @@ class EmrServerlessLauncher(_EmrLauncher):
         if page not in self._pages or not isinstance(options, EmrServerlessOptions):
             raise no_page(handle, page)
         if not self._looked(handle)[1]:
-            raise UnavailableError("the dashboard cannot be made: EMR does not tell of this run", page=page)
+            raise UnavailableError("the dashboard cannot be made: EMR does not report this run", page=page)
         client = self._client(options, place.conn_id)
         ids = {"applicationId": options.application_id, "jobRunId": job_run_id}
         url = asked("GetDashboardForJobRun", lambda: str(client.get_dashboard_for_job_run(**ids)["url"]))
@@ -608,7 +608,7 @@ def _check_request(request: LaunchRequest, master: str) -> None:
     secret += [name for name, value in request.conf.items() if is_secret_name(name) and not value.startswith(_MANAGER)]
     if config.get("secrets") or secret:
         raise InvalidRequestError(
-            "a driver on EMR gets no secrets from us, since its files lie on S3",
+            "a driver on EMR gets no secrets from us, since its files are on S3",
             **({"names": ", ".join(secret)} if secret else {}),
             next_step="Use the execution role in place of AWS keys, and EMR.secret@NAME of Secrets Manager in --conf.",
         )
@@ -618,7 +618,7 @@ def _check_request(request: LaunchRequest, master: str) -> None:
         )
     if request.spark_submit is not None or request.working_folder is not None:
         raise InvalidRequestError(
-            "EMR has its own spark-submit, and a folder of its own for each driver",
+            "EMR has its own spark-submit, and a separate folder for each driver",
             next_step="Leave out the Spark connection and --working-folder.",
         )
 

@@ -327,7 +327,7 @@ class LaunchFolder:
             raw = None
         if not isinstance(raw, dict):
             raise MalformedMessageError(
-                "a file of a launch is not what its name says",
+                "a file of a launch is not what its name states",
                 path=str(path),
                 next_step="See that no driver of this launch runs, then remove the file.",
             )

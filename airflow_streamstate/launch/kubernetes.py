@@ -265,7 +265,7 @@ class KubernetesLauncher:
             if error.status == 404:
                 return None
             raise UnavailableError(
-                "the cluster does not tell whether this driver has a pod",
+                "the cluster does not report whether this driver has a pod",
                 cluster=cluster.url,
                 namespace=options.namespace,
                 reason=error.words,
@@ -297,7 +297,7 @@ class KubernetesLauncher:
                     return found, False
             if error.status == 409 or (error.was_sent and (error.status == 0 or error.status >= 500)):
                 raise OutcomeUnknownError(
-                    "the cluster has not told whether it took the driver's pod",
+                    "the cluster has not reported whether it took the driver's pod",
                     **where,
                     reason=error.words,
                     next_step="Launch again with the same key: it is the same driver.",
@@ -526,7 +526,7 @@ def _claim_folder(request: LaunchRequest) -> None:
             "this folder belongs to another launch",
             folder=request.folder,
             launch_key=request.launch_key,
-            next_step="Give every launch key a folder of its own.",
+            next_step="Give every launch key a separate folder.",
         )
 
 
@@ -548,7 +548,7 @@ def _check_rights(cluster: Cluster, namespace: str) -> None:
         try:
             answer = cluster.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
         except ApiError as error:
-            raise refusal(error, "the cluster does not tell which rights there are", cluster=cluster.url) from None
+            raise refusal(error, "the cluster does not report which rights there are", cluster=cluster.url) from None
         if not answer.get("status", {}).get("allowed"):
             lacking.append(f"{verb} {resource}{f'/{sub}' if sub else ''}")
     if lacking:

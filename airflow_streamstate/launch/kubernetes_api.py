@@ -169,7 +169,7 @@ def refusal(error: ApiError, what: str, **facts: object) -> InvalidRequestError 
     """The error of ours for a request whose refusal changed nothing."""
     if error.status in (400, 401, 403, 404, 422):
         step = {
-            401: "Renew the credentials: `kubectl auth whoami` says which are used.",
+            401: "Renew the credentials: `kubectl auth whoami` shows which are used.",
             403: "Give the right that the reason names; docs/how-to/kubernetes.md has a Role with all of them.",
             404: "Check cluster and namespace: `kubectl get namespaces`.",
         }.get(error.status, "Correct what the reason names.")

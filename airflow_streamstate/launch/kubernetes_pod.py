@@ -162,7 +162,7 @@ def _built_pod(place: LaunchPlace, options: KubernetesOptions, parts: int) -> di
     }
     spec = _spec(template, options, DRIVER)
     container = spec["containers"][0]
-    _refuse(container.get("command") or container.get("args"), "gives the driver's container a command of its own")
+    _refuse(container.get("command") or container.get("args"), "gives the driver's container its own command")
     container["command"] = [options.python, f"{MOUNT}/{START}"]
     container["workingDir"] = WORK
     container["env"] = [*container.get("env", []), *_pod_facts()]
@@ -267,7 +267,7 @@ def _containers(spec: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str,
     given = spec.get("containers") or []
     if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
         raise InvalidRequestError(
-            "the containers of the pod template are no list of objects", next_step="Begin each with `- name:`."
+            "the containers of the pod template are no list of objects", next_step="Start each with `- name:`."
         )
     ours = [item for item in given if item.get("name") == DRIVER]
     _refuse(len(ours) > 1, "names two containers as the driver's", containers=len(ours))
@@ -376,7 +376,7 @@ def status_of(pod: Mapping[str, Any], now: datetime) -> LaunchStatus:
             return told("gone", "it was withdrawn before it had a node: none takes it any more")
         return told("pending", _why_unscheduled(pod))
     if deleted_at is not None and now > deleted_at + SLACK:
-        return told("unknown", "its end was ordered, and its node has not told that it came", reported_end=True)
+        return told("unknown", "its end was ordered, and its node has not reported that it happened", reported_end=True)
     if "running" in state:
         if _node_is_silent(pod):
             return told("unknown", f"its node does not answer ({pod['spec']['nodeName']})")
@@ -392,7 +392,7 @@ def _ended_without_container(pod: Mapping[str, Any], state: Mapping[str, Any], t
         found = told("gone", f"it never started{_why(pod) or ': its node refused it, or it was withdrawn'}")
     else:
         found = told(
-            "unknown", f"the cluster counts it as ended, its node does not say so{_why(pod)}", reported_end=True
+            "unknown", f"the cluster counts it as ended, its node does not report it{_why(pod)}", reported_end=True
         )
     return found
 
@@ -401,7 +401,7 @@ def _how_it_ended(code: int, ended: Mapping[str, Any], pod: Mapping[str, Any]) -
     if ended.get("reason") == _OOM:
         ours = [item for item in pod["spec"]["containers"] if item.get("name") == DRIVER]
         memory = next((item.get("resources", {}).get("limits", {}).get("memory") for item in ours), None)
-        had = f"a limit of {memory}" if memory else "no limit of its own: its node ran out"
+        had = f"a limit of {memory}" if memory else "no limit: its node ran out"
         return f"the kernel killed it for its memory ({had}), exit status {code}"
     if code == 0:
         return "it ended by itself"
@@ -427,7 +427,7 @@ def _word(reason: str) -> str:
         "PreemptionByScheduler": "preempted by a pod of higher priority",
         "Preempting": "preempted by a pod of higher priority",
         "DeadlineExceeded": "the pod's own deadline passed",
-        "DeletionByTaintManager": "its node was given up by the cluster",
+        "DeletionByTaintManager": "its node was abandoned by the cluster",
         "DeletionByPodGC": "its node was removed from the cluster",
         "TerminationByKubelet": "ended by its node",
     }

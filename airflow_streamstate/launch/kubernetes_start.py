@@ -40,7 +40,7 @@ def bundle() -> zipfile.ZipFile:
     digests = {part.name.split("-")[2] for part in parts}
     body = b"".join(part.read_bytes() for part in parts)
     if digests != {hashlib.sha256(body).hexdigest()[:16]}:
-        fail("the files of this driver are not whole: two callers with different files began it at once")
+        fail("the files of this driver are not whole: two callers with different files started it at once")
     return zipfile.ZipFile(io.BytesIO(body))
 
 

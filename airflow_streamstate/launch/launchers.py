@@ -166,7 +166,7 @@ class Launchers:
         except (ImportError, AttributeError) as error:
             extra = f"'airflow-streamstate[{name}]'" if name in _EXTRAS else "the package that it names"
             raise InvalidRequestError(
-                "this launcher cannot be loaded: it lacks a package, or a part of its own",
+                "this launcher cannot be loaded: it lacks a package, or a part",
                 launcher=name,
                 missing=str(getattr(error, "name", None) or error),
                 next_step=f"Install it: pip install {extra}.",

@@ -159,7 +159,7 @@ class LocalLauncher:
         self._start.start(folder, request, command, facts)
         handle = self._recorded(folder, place)
         if handle is None:
-            raise UnavailableError("the driver's process ended before it began", folder=request.folder)
+            raise UnavailableError("the driver's process ended before it started", folder=request.folder)
         return handle
 
     def find(self, place: LaunchPlace) -> LaunchHandle | None:
@@ -320,7 +320,7 @@ def _foreign_folder(folder: LaunchFolder, launch_key: str) -> ConflictError:
         "this folder belongs to another launch",
         folder=str(folder.path),
         launch_key=launch_key,
-        next_step="Give every launch key a folder of its own.",
+        next_step="Give every launch key a separate folder.",
     )
 
 

@@ -272,7 +272,7 @@ class Session:
         here = this_machine()
         if here.boot_id != self._machine.boot_id or not here.boot_id:
             if here.boot_id and self._machine.boot_id and here.host == self._machine.host:
-                return Life(False, "this machine has been started anew since")
+                return Life(False, "this machine has been restarted since")
             return Life(None, f"it runs on another machine ({self._machine.host})")
         if here.pid_namespace == self._machine.pid_namespace:
             leader = read_stat(self._leader_pid)

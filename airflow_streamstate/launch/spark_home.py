@@ -151,7 +151,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> str:
     if found and _is_executable(Path(found)):
         return found
     raise InvalidRequestError(
-        "Spark needs Java, and there is none on this machine",
+        "Spark needs Java, which is not found on this machine",
         JAVA_HOME=java_home or "not set",
         next_step="Install a Java 17 runtime, or set JAVA_HOME to one.",
     )
@@ -239,7 +239,7 @@ def connector_for(
     """
     asked = conf.get(SETTING, "auto").strip()
     if asked == "none":
-        return Connector((), (), f"{SETTING} says none")
+        return Connector((), (), f"{SETTING} reports none")
     if asked not in ("auto", "", "pinned"):
         listed = tuple(part.strip() for part in asked.split(",") if part.strip())
         return Connector(listed, (), f"{SETTING} names them")

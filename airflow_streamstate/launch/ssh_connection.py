@@ -439,7 +439,7 @@ def connected(options: SshOptions) -> paramiko.SSHClient:
     """
     if not options.host:
         raise InvalidRequestError(
-            "the SSH launcher is told no host",
+            "the SSH launcher is given no host",
             next_step="Name it: `--launcher-option host=NAME`, or an Airflow connection.",
         )
     own = _of_user(options.host)
@@ -619,7 +619,7 @@ def _changed_key(host: Host, error: paramiko.BadHostKeyException) -> InvalidRequ
         host=host.words,
         fingerprint=error.key.fingerprint,
         known=error.expected_key.fingerprint,
-        next_step=f"Only if the host was set up anew: `ssh-keygen -R '{name}'{file}`, then add its new key by"
+        next_step=f"Only if the host was set up again: `ssh-keygen -R '{name}'{file}`, then add its new key by"
         " ssh-keyscan.",
     )
 

@@ -219,7 +219,7 @@ def own_disk_note(master: str, folder: Path, mounts: Path = _MOUNTS) -> str:
     if is_on_this_machine(master) or _is_shared(folder, mounts):
         return ""
     return (
-        f"checkpoints lie on a disk of this machine ({folder}), but executors of {master} may run on others: they would"
+        f"checkpoints are on a disk of this machine ({folder}), but executors of {master} may run on others: they would"
         " keep their state there, where no restart and no snapshot finds it. Put checkpoints on S3, or into a folder"
         " that every machine of the cluster mounts at the same path"
     )

@@ -126,7 +126,7 @@ class YarnLauncher:
         *("user", "keytab", "principal"),
     )
     limits: ClassVar[Mapping[str, str]] = {
-        "a_kill_ends_everything": "YARN signals the process group of a container: a child in a group of its own"
+        "a_kill_ends_everything": "YARN signals the process group of a container: a child in a separate group"
         " outlives it where the cluster has no cgroups, and only the fence keeps it from the stream",
     }
 
@@ -334,7 +334,8 @@ class YarnLauncher:
             found = self._find(request.place, options)
         except UnavailableError as error:
             raise OutcomeUnknownError(
-                "the driver was submitted, but the ResourceManager does not tell", reason=str(error.context["reason"])
+                "the driver was submitted, but the ResourceManager does not list it",
+                reason=str(error.context["reason"]),
             ) from None
         if found is None and (submitted := _SUBMITTED.search(said)) and code == 0:
             found = self._handle(request.place, options, submitted[0], options.queue)
@@ -414,12 +415,12 @@ class YarnLauncher:
             if attempt.get("appAttemptState") == "FINISHING":
                 return self._status("running", "it is coming to its end")
             return self._status("exited", "it ended by itself" if code == 0 else exit_sentence(code), code)
-        reason = f"YARN tells it as {shown(state).lower()}: {diagnostics or 'without a reason'}"
+        reason = f"YARN reports it as {shown(state).lower()}: {diagnostics or 'without a reason'}"
         if state == "KILLED" and not attempt.get("containerId"):
             return self._status("gone", f"{reason}; no container was ever started for it")
         place = manager.container_on_node(app) if state == "KILLED" or _KILLED in told else None
         if place is not None and place.is_over(app):
-            return self._status("gone", f"{reason}; its node says that its container is over")
+            return self._status("gone", f"{reason}; its node reports that its container has ended")
         return self._status("unknown", f"{reason}; that its processes have ended is not proven", reported_end=True)
 
     def _kill(self, handle: LaunchHandle, grace_seconds: float) -> LaunchStatus:
@@ -594,13 +595,13 @@ def _with_conf(bundle: DriverBundle, ours: Mapping[str, str], request: LaunchReq
 def _submit_failed(code: int | None, said: str, log: Path) -> StreamStateError:
     if code is None:
         return OutcomeUnknownError(
-            "spark-submit did not come to its end",
+            "spark-submit did not end",
             seconds=SUBMIT_SECONDS,
             log=str(log),
             next_step="Do the same again: it finds the application if there is one.",
         )
     lines = [line for line in said.splitlines() if re.search(r"Exception|Error|rror:", line)]
-    reason = (lines or said.strip().splitlines() or ["it said nothing"])[0][-400:].strip()
+    reason = (lines or said.strip().splitlines() or ["it printed nothing"])[0][-400:].strip()
     if re.search(r"Connection refused|ConnectException|NoRouteToHost|SocketTimeout|Standby", said):
         return UnavailableError("spark-submit did not reach the cluster", reason=reason, log=str(log))
     return InvalidRequestError(
@@ -608,7 +609,7 @@ def _submit_failed(code: int | None, said: str, log: Path) -> StreamStateError:
         status=code,
         reason=reason,
         log=str(log),
-        next_step="Mend what it names, then do the same again.",
+        next_step="Fix what it names, then do the same again.",
     )
 
 
@@ -620,7 +621,7 @@ def _need_own_folder(folder: LaunchFolder, launch_key: str) -> None:
             "this folder belongs to another launch",
             folder=str(folder.path),
             launch_key=str(facts.get("launch_key")),
-            next_step="Use a folder of its own for each launch key.",
+            next_step="Use a separate folder for each launch key.",
         )
 
 

@@ -249,7 +249,7 @@ class ResourceManager:
         raise self._odd("an application")
 
     def _odd(self, what: str) -> UnavailableError:
-        reason = f"its answer is not what a ResourceManager says of {what}"
+        reason = f"its answer is not what a ResourceManager reports of {what}"
         return UnavailableError("the ResourceManager cannot be asked", resource_manager=self.active, reason=reason)
 
     def _find_active(self) -> tuple[str, dict[str, Any], float]:
@@ -505,7 +505,7 @@ class YarnOptions:
         """
         if not (self.hadoop_conf_dir and (Path(self.hadoop_conf_dir) / SITE).is_file()):
             raise InvalidRequestError(
-                "spark-submit needs the configuration of the YARN cluster on this machine, and there is none",
+                "spark-submit needs the configuration of the YARN cluster, which is not on this machine",
                 hadoop_conf_dir=self.hadoop_conf_dir or "not set",
                 next_step=f"Set HADOOP_CONF_DIR to the folder with the cluster's {SITE} and core-site.xml, or give it"
                 " as --launcher-option hadoop_conf_dir=FOLDER.",
@@ -542,7 +542,7 @@ class YarnOptions:
         found = addresses_in(read_site(Path(self.hadoop_conf_dir)))
         if not found:
             raise InvalidRequestError(
-                f"the cluster's {SITE} does not say where the ResourceManager is",
+                f"the cluster's {SITE} does not state where the ResourceManager is",
                 hadoop_conf_dir=self.hadoop_conf_dir,
                 next_step="Give it as --launcher-option resource_manager=http://HOST:8088.",
             )

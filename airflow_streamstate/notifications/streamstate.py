@@ -96,10 +96,10 @@ class StreamNotifier(BaseNotifier):
         if untold:
             watch.settle()
             raise UnavailableError(
-                "no notifier has told some alerts",
+                "no notifier has reported some alerts",
                 alerts=len(untold),
                 told=len(told),
-                next_step="The log of the task has each notifier's error. A retry, or the next run, tells them again.",
+                next_step="The log of the task has each notifier's error. A retry, or the next run, sends them again.",
             )
         standing = {stream_id: _rules_of(one.told) for stream_id, one in watch.streams.items() if one.told.standing}
         return {"told": [one.to_json() for one in told], "failed_notifications": failures, "standing": standing}
@@ -117,7 +117,7 @@ class StreamNotifier(BaseNotifier):
                 one({**context, "alert": change.to_json()})
             except Exception:
                 failures += 1
-                self.log.exception("A %s has not told an alert; the others are called", type(notifier).__name__)
+                self.log.exception("A %s has not reported an alert; the others are called", type(notifier).__name__)
         return failures
 
 

@@ -495,7 +495,7 @@ class TellsLineage:
         except StreamNotFoundError:
             return None
         except StreamStateError as error:
-            log.warning("OpenLineage is told nothing of %s: %s", stream_id, error)
+            log.warning("OpenLineage receives nothing of %s: %s", stream_id, error)
             return None
         return OperatorLineage(inputs=inputs, outputs=outputs)
 

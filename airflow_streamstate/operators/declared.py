@@ -208,7 +208,7 @@ class ApplyStreamsOperator(DefersToTrigger, StreamFilesOperator):
     :param stop_after_failures: start no other stream after this many failures. (templated)
     :param healthy_for_seconds: seconds that the changed streams of a wave must stay well before the next wave; 0 does
         not watch them. (templated)
-    :param try_again: try again what was refused or given up for the same file. (templated)
+    :param try_again: try again what was refused or abandoned for the same file. (templated)
     :param timeout_seconds: seconds to wait for each deploy and each stop; for an upgrade the file has its own.
         (templated)
     """

@@ -154,7 +154,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     :param conf: Spark configuration. A value may be a reference to a secret. (templated)
     :param environment: variables for the driver's environment; a value may be a reference to a secret. (templated)
     :param py_files: Python files, folders, zips, eggs and wheels for the script; pinned. (templated)
-    :param files: files beside the script; pinned. (templated)
+    :param files: files next to the script; pinned. (templated)
     :param jars: local paths of jars, pinned; or URIs, as they are. (templated)
     :param packages: Maven packages. (templated)
     :param modules: patterns below the script's folder, as ``lib/*.py``: what is pinned of it, in place of what the
@@ -174,7 +174,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     :param on_query_failure: what a failed query does to the others: fail stops them and ends the deployment, degrade
         lets them run on, script leaves it to the script. (templated)
     :param mirrors: URIs of places that its snapshots are copied to. (templated)
-    :param snapshots: where its snapshots are kept, in place of beside its checkpoints; none: no snapshot is taken while
+    :param snapshots: where its snapshots are kept, instead of next to its checkpoints; none: no snapshot is taken while
         it runs. (templated)
     :param settings: settings of the agent in the driver. By default a deploy has those of the home, and an upgrade
         those of the version before. An ``AgentSettings``, or values by name, in which what is not given has its
@@ -190,7 +190,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         in the order that ``snapshot list --json`` shows. (templated)
     :param begins_at: with the start mode seed: start with the input of this time. (templated)
     :param accept_repeated_input: queries that may read input a second time. (templated)
-    :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
+    :param assume_dead: continue although the launcher does not know whether the old driver is dead. (templated)
     :param revive: deploy although the stream was retired. (templated)
     :param accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it. (templated)
     :param allow_state_loss: drop state that the drain could not flush. (templated)
@@ -206,31 +206,31 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         or nothing), ``initial_backoff_seconds``, ``backoff_factor``, ``max_backoff_seconds``, ``max_restarts``,
         ``restart_window_seconds``, ``healthy_for_seconds``, ``restore_lost_checkpoint``, ``hung_after_seconds``. What
         is not given stays as the stream has it. (templated)
-    :param alerts: when people are told of the stream. Values by name: ``driver_silent_seconds``, ``no_commit_seconds``,
-        ``lag_over``, ``lag_growing_seconds``, ``watermark_behind_seconds``, ``state_rows_over``,
+    :param alerts: when people are notified about the stream. Values by name: ``driver_silent_seconds``,
+        ``no_commit_seconds``, ``lag_over``, ``lag_growing_seconds``, ``watermark_behind_seconds``, ``state_rows_over``,
         ``state_memory_bytes_over``, ``state_growing_seconds``, ``snapshot_age_seconds``, ``off``. What is not given
         stays as the stream has it. (templated)
     :param stream_owner: a person or a team; alerts, ``streamstate status`` and the page name it. By default the stream
-        keeps its own; ``""`` for none. (templated)
+        keeps its own; ``""`` removes it. (templated)
     :param labels: all labels of the stream by name, for --canary, ``streamstate list --label``, the page and metrics.
-        By default the stream keeps its own; ``{}`` for none. (templated)
+        By default the stream keeps its own; ``{}`` removes it. (templated)
     :param retention: which snapshots of the stream stay when it is pruned, by watchers too. Values by name: ``keep``,
-        ``older_than_seconds``, ``at_mirrors``. By default the stream keeps its own; ``{}`` for none. (templated)
+        ``older_than_seconds``, ``at_mirrors``. By default the stream keeps its own; ``{}`` removes it. (templated)
     :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home. By default
         they are refused. (templated)
     :param allow_drain: drain if the state does not fit: open windows are written early. (templated)
-    :param roll_back_if_slower: give up a version that falls behind its input and is slower than the version before by
+    :param roll_back_if_slower: abandon a version that falls behind its input and is slower than the version before by
         this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
         rates. (templated)
-    :param warm: launch the next driver while the other runs, also on the way back: needs room for two. (templated)
+    :param warm: launch the next driver while the other runs, also on a rollback: needs room for two. (templated)
     :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
     :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
         availableNow or once the end of its run counts instead. (templated)
-    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is given up.
+    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is abandoned.
         (templated)
     :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
         (templated)
-    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other way back. (templated)
+    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other rollback. (templated)
     """
 
     taken: ClassVar[tuple[Term, ...]] = taken_terms(
@@ -482,7 +482,7 @@ class ResumeStreamOperator(LaunchingOperator):
     :param if_stopped: see ``DeployStreamOperator``. (templated)
     :param on_kill_action: see ``DeployStreamOperator``.
 
-    :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
+    :param assume_dead: continue although the launcher does not know whether the old driver is dead. (templated)
     :param accept_hazards: accept a ``hazardous`` plan; a difference that needs a drain still needs it. (templated)
     """
 

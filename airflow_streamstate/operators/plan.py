@@ -72,7 +72,7 @@ class PlanUpgradeOperator(ChangingOperator):
     :param conf: Spark configuration. A value may be a reference to a secret. (templated)
     :param environment: variables for the driver's environment; a value may be a reference to a secret. (templated)
     :param py_files: Python files, folders, zips, eggs and wheels for the script; pinned. (templated)
-    :param files: files beside the script; pinned. (templated)
+    :param files: files next to the script; pinned. (templated)
     :param jars: local paths of jars, pinned; or URIs, as they are. (templated)
     :param packages: Maven packages. (templated)
     :param modules: patterns below the script's folder, as ``lib/*.py``: what is pinned of it, in place of what the
@@ -101,11 +101,11 @@ class PlanUpgradeOperator(ChangingOperator):
     :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home. By default
         they are refused. (templated)
     :param partitions: write the state again in this number of partitions of each stateful operator: Spark keeps the
-        number that a checkpoint began with. ``streamstate rescale --suggest`` suggests one. (templated)
+        number that a checkpoint started with. ``streamstate rescale --suggest`` suggests one. (templated)
     :param state_store: write the state again into this state store: rocksdb. (templated)
     :param checkpoint_format: write the state again in Spark's state checkpoint format 1 or 2. (templated)
     :param migration: a Python file with functions from old to new state (airflow_streamstate.migration). (templated)
-    :param auto_migrate: migrate state without a function where that is safe: an aggregate added, which begins with no
+    :param auto_migrate: migrate state without a function if that is safe: an aggregate added, which starts with no
         rows, or removed, others in another order, a wider type, a field added to a state variable. (templated)
     :param rehearse: try each query on a fork of its state, without a sink: with an empty batch, then with its newest
         batches; else only compare the plans. The script runs once in both, with ``STREAMSTATE_REHEARSAL=1`` in its
@@ -300,7 +300,7 @@ class PlanUpgradeOperator(ChangingOperator):
                 raise ConflictError(
                     "the script, or a file of it, was changed while it was planned",
                     stream_id=str(self.stream_id),
-                    next_step="Clear the task: it plans anew.",
+                    next_step="Clear the task: it plans again.",
                 )
             self._report = hook.client.plans.report(str(self.stream_id), self._rehearsal_id)
         return self._report

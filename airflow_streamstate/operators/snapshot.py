@@ -55,8 +55,8 @@ class SnapshotStreamOperator(StreamStateOperator):
     Returns ``{stream_id, deployment_id, command_id, snapshot_id, kind, files, bytes, queries}``; without
     ``wait_for_completion`` ``{stream_id, deployment_id, command_id, key, state, request_id}``.
 
-    :param requested_at: the time of the request, with a time zone: a request that comes too late takes no snapshot. By
-        default now, also when the order is repeated. (templated)
+    :param requested_at: the time of the request, with a time zone: a request that arrives too late takes no snapshot.
+        By default now, also when the order is repeated. (templated)
     :param ttl_seconds: the driver ignores a request that is older than this. By default the deployment's setting.
         (templated)
     :param consistent: hold all queries at one barrier while it is taken: they finish their batches, and then continue.
@@ -144,7 +144,7 @@ class PruneSnapshotsOperator(StreamStateOperator):
     Returns ``{stream_id, dry_run, policy, removed, kept, leftovers, abandoned, files, temporary_files, notes,
     mirrors}``.
 
-    :param keep: so many of the newest snapshots stay at any age; 0 if left out beside ``older_than_seconds``.
+    :param keep: this many of the newest snapshots stay at any age; 0 if only ``older_than_seconds`` is given.
         (templated)
     :param older_than_seconds: only snapshots that were taken, and last read, longer ago than this are removed.
         (templated)
@@ -318,7 +318,7 @@ class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
 
     :param mirrors: URIs to use instead of the mirrors of the current deployment. (templated)
     :param fetch_batch_bytes: how many bytes of a snapshot are fetched at a time. (templated)
-    :param fetch_timeout_seconds: a fetch that a store does not answer for so long is given up. (templated)
+    :param fetch_timeout_seconds: a fetch that a store does not answer for this long is abandoned. (templated)
     """
 
     taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(MirrorTerms), kept(terms_of(AgentSettings, "mirror")))

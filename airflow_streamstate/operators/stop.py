@@ -59,9 +59,9 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
     :param deployment_id: which deployment; by default the current one. (templated)
     :param deadline_seconds: seconds from the order until the stream must have stopped with a complete snapshot, in
         place of the timeout and of an expiry. By default there is no deadline. (templated)
-    :param on_deadline: at ``deadline_seconds``: fail withdraws an order that is not begun, and fails; kill ends the
-        driver, which must run on the machine of the caller, and keeps its end in a snapshot, also that of a driver that
-        had died. (templated)
+    :param on_deadline: at ``deadline_seconds``: fail withdraws an order that is not started, and fails; kill ends the
+        driver, which must run on the machine of the caller, and keeps its end in a snapshot, also that of a dead
+        driver. (templated)
     :param expires_in_seconds: the driver ignores an order that it reads later than this. By default there is no limit.
         (templated)
     """
@@ -299,7 +299,7 @@ class SkipBatchOperator(StreamStateOperator):
     :param batch_id: the batch that the next start would run first. (templated)
     :param query_name: the query, if several have a batch of this number planned. (templated)
     :param accept_written_rows: skip it although the sink may hold some of its output, which stays. (templated)
-    :param assume_dead: continue although the launcher cannot tell whether the old driver is dead. (templated)
+    :param assume_dead: continue although the launcher does not know whether the old driver is dead. (templated)
     """
 
     taken: ClassVar[tuple[Term, ...]] = taken_terms(terms_of(SkipTerms), terms_of(StartTerms, "skip"))

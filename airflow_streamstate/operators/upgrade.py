@@ -201,7 +201,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
             if self._is_ended or not stands_for_nothing(hook.client, view):
                 return self._judged(context, view)
             self.log.info(
-                "%s: the try before was ended, and this one begins anew", what_remains(view, self.after_stop())
+                "%s: the try before was ended, and this one starts again", what_remains(view, self.after_stop())
             )
             view, told = self._begun(context, hook, deadline_at), 0
 
@@ -325,7 +325,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param conf: Spark configuration. A value may be a reference to a secret. (templated)
     :param environment: variables for the driver's environment; a value may be a reference to a secret. (templated)
     :param py_files: Python files, folders, zips, eggs and wheels for the script; pinned. (templated)
-    :param files: files beside the script; pinned. (templated)
+    :param files: files next to the script; pinned. (templated)
     :param jars: local paths of jars, pinned; or URIs, as they are. (templated)
     :param packages: Maven packages. (templated)
     :param modules: patterns below the script's folder, as ``lib/*.py``: what is pinned of it, in place of what the
@@ -354,18 +354,18 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home. By default
         they are refused. (templated)
     :param partitions: write the state again in this number of partitions of each stateful operator: Spark keeps the
-        number that a checkpoint began with. ``streamstate rescale --suggest`` suggests one. (templated)
+        number that a checkpoint started with. ``streamstate rescale --suggest`` suggests one. (templated)
     :param state_store: write the state again into this state store: rocksdb. (templated)
     :param checkpoint_format: write the state again in Spark's state checkpoint format 1 or 2. (templated)
     :param migration: a Python file with functions from old to new state (airflow_streamstate.migration). (templated)
-    :param auto_migrate: migrate state without a function where that is safe: an aggregate added, which begins with no
+    :param auto_migrate: migrate state without a function if that is safe: an aggregate added, which starts with no
         rows, or removed, others in another order, a wider type, a field added to a state variable. (templated)
     :param mode: how the state is handed over: auto restores it if it fits, else drains with ``allow_drain``; only fresh
         starts with empty state. (templated)
     :param allow_drain: drain if the state does not fit: open windows are written early. (templated)
     :param needs_approval: wait until a person approves the plan. (templated)
     :param approved_by_another: as ``needs_approval``, by another person. (templated)
-    :param roll_back_if_slower: give up a version that falls behind its input and is slower than the version before by
+    :param roll_back_if_slower: abandon a version that falls behind its input and is slower than the version before by
         this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
         rates. (templated)
     :param warm_return: also keep a driver of the current version ready, from before its stop until the new version is
@@ -378,15 +378,15 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param rehearse_batches: this many of the newest batches of each query run again, with their rows and without a
         sink. (templated)
     :param rehearse_rows: about this many rows of these batches, at most. (templated)
-    :param warm: launch the next driver while the other runs, also on the way back: needs room for two. (templated)
+    :param warm: launch the next driver while the other runs, also on a rollback: needs room for two. (templated)
     :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
     :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
         availableNow or once the end of its run counts instead. (templated)
-    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is given up.
+    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is abandoned.
         (templated)
     :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
         (templated)
-    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other way back. (templated)
+    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other rollback. (templated)
 
     :param rehearsal_id: the approved rehearsal of ``PlanUpgradeOperator``; refused if the change, or what runs, is
         another one by now. (templated)
@@ -561,15 +561,15 @@ class RollbackStreamOperator(UpgradeOperatorBase):
     :param accept_duplicates: accept doubled rows on sinks that cannot be undone. (templated)
     :param accept_lost_input: queries that may continue although input after their offsets is lost at the source.
         (templated)
-    :param warm: launch the next driver while the other runs, also on the way back: needs room for two. (templated)
+    :param warm: launch the next driver while the other runs, also on a rollback: needs room for two. (templated)
     :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
     :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
         availableNow or once the end of its run counts instead. (templated)
-    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is given up.
+    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is abandoned.
         (templated)
     :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
         (templated)
-    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other way back. (templated)
+    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other rollback. (templated)
     """
 
     taken: ClassVar[tuple[Term, ...]] = terms_of(RollbackTerms)
@@ -641,9 +641,9 @@ class RescaleStreamOperator(UpgradeOperatorBase):
     ``RollbackStreamOperator`` brings the old number back.
 
     :param partitions: write the state again in this number of partitions of each stateful operator: Spark keeps the
-        number that a checkpoint began with. ``streamstate rescale --suggest`` suggests one. (templated)
+        number that a checkpoint started with. ``streamstate rescale --suggest`` suggests one. (templated)
     :param state_store: write the state again into this state store: rocksdb. (templated)
-    :param roll_back_if_slower: give up a version that falls behind its input and is slower than the version before by
+    :param roll_back_if_slower: abandon a version that falls behind its input and is slower than the version before by
         this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
         rates. (templated)
     :param warm_return: also keep a driver of the current version ready, from before its stop until the new version is
@@ -652,15 +652,15 @@ class RescaleStreamOperator(UpgradeOperatorBase):
     :param rehearse_batches: this many of the newest batches of each query run again, with their rows and without a
         sink. (templated)
     :param rehearse_rows: about this many rows of these batches, at most. (templated)
-    :param warm: launch the next driver while the other runs, also on the way back: needs room for two. (templated)
+    :param warm: launch the next driver while the other runs, also on a rollback: needs room for two. (templated)
     :param rehearsal_deadline_seconds: seconds until the rehearsal must have ended. (templated)
     :param healthy_batches: batches that each query must commit past the handover. Of a query with the trigger
         availableNow or once the end of its run counts instead. (templated)
-    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is given up.
+    :param healthy_deadline_seconds: seconds from its launch until it must be healthy. After that it is abandoned.
         (templated)
     :param caught_up: healthy only when no input is left to read, or no more than the version before had left.
         (templated)
-    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other way back. (templated)
+    :param undo_command: the command that undoes what a foreachBatch wrote, if there is no other rollback. (templated)
     """
 
     taken: ClassVar[tuple[Term, ...]] = taken_terms(

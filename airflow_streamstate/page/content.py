@@ -120,7 +120,7 @@ def watermark_delay_seconds(status: StreamStatus, now: datetime) -> float | None
 
 # The timeline of a stream: its deployments, their attempts, and what happened to them. Pure.
 
-SILENT = "its driver has ended without a last word"
+SILENT = "its driver has ended without a last event"
 
 
 def timeline(
@@ -426,7 +426,7 @@ def plan_part(client: Controller, asked: Asked) -> dict[str, Any]:
     return {"deployment_id": shown, "rehearsal_id": None, "before": before, **plan_graphs(old, new)}
 
 
-def custody_part(client: Controller, asked: Asked) -> dict[str, Any]:
+def lineage_part(client: Controller, asked: Asked) -> dict[str, Any]:
     """The lineage, as ``streamstate audit --json`` reports it."""
     return lineage_of(client.home, asked.stream_id).to_json()
 
@@ -569,7 +569,7 @@ PARTS: Mapping[str, PagePart] = {
     "upgrades": PagePart(upgrades_part, 3.0, has_rows=False),
     "plan": PagePart(plan_part, 10.0, has_rows=False),
     "snapshots": PagePart(snapshots_part, 10.0, has_rows=False),
-    "custody": PagePart(custody_part, 30.0, has_rows=False),
+    "lineage": PagePart(lineage_part, 30.0, has_rows=False),
     "replay": PagePart(replay_part, 10.0, has_rows=True),
     "stream_events": PagePart(stream_events_part, 10.0, has_rows=False),
     "log": PagePart(log_part, 3.0, has_rows=True),

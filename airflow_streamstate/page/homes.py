@@ -144,7 +144,7 @@ class HomeOnPage:
 
     def _look_now(self) -> None:
         error: StreamStateError | None = DataError(
-            "this home cannot be read", conn_id=self.conn_id, next_step="The log of the api-server says why."
+            "this home cannot be read", conn_id=self.conn_id, next_step="The log of the api-server shows why."
         )
         try:
             self._read_all()

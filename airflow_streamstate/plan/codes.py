@@ -106,7 +106,7 @@ DRAIN = (
     " that follows is counted by the new one."
 )
 MIGRATE = (
-    "Migrate the state: `--auto-migrate`, where that needs no function, or `--migration FILE`. Or drain the old version"
+    "Migrate the state: `--auto-migrate`, if that needs no function, or `--migration FILE`. Or drain the old version"
     " and seed the new one."
 )
 RESTORE = "This difference alone needs nothing: the state is kept."
@@ -182,8 +182,8 @@ CODES: Mapping[str, Code] = {
         "Keep the limit, or deploy --start fresh: it counts over the life of a query, and cannot be drained.",
     ),
     # time
-    "watermark-added": _drain("a watermark where there was none"),
-    "watermark-removed": _drain("no watermark where there was one"),
+    "watermark-added": _drain("a watermark, and there was none before"),
+    "watermark-removed": _drain("no watermark, and there was one before"),
     "watermark-column-changed": _drain("the watermark of another column"),
     "watermark-delay-changed": _drain("another delay of the watermark"),
     # sources
@@ -283,12 +283,12 @@ CODES: Mapping[str, Code] = {
     # queries
     "query-renamed": _person(
         "a query of the old version under another name",
-        "Keep the old name, by which state and positions go, or say --rename-query OLD=NEW. To leave them behind,"
+        "Keep the old name, by which state and positions go, or pass --rename-query OLD=NEW. To leave them behind,"
         " deploy with --allow-new-query NAME.",
     ),
     "query-added": _person(
         "a query that the old version did not have",
-        "Deploy with --allow-new-query NAME: it begins where its sources' options say.",
+        "Deploy with --allow-new-query NAME: it starts where its sources' options say.",
     ),
     "query-dropped": _drain(
         "a query that the new version does not have",

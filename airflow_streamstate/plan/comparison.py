@@ -303,7 +303,7 @@ def compare_deployments(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPla
         other = _swapped_with(name, old, new)
         if other is not None:
             reason = (
-                f"{name} does what {other} did, and {other} what {name} did: each would go on with the other's state"
+                f"{name} does what {other} did, and {other} what {name} did: each would continue with the other's state"
             )
             found = difference("queries-swapped", "", reason)
             comparison = compared((found, *comparison.differences), comparison.advice)
@@ -318,9 +318,9 @@ def compare_deployments(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPla
 
 def _new(name: str, before: str | None) -> Difference:
     if before is not None:
-        reason = f"{name} does what {before} did: state and positions go by names, and it would begin with nothing"
+        reason = f"{name} does what {before} did: state and positions go by names, and it would start with nothing"
         return difference("query-renamed", "", reason)
-    return difference("query-added", "", f"{name} was not there: no position says where it begins")
+    return difference("query-added", "", f"{name} was not there: no position states where it starts")
 
 
 def _gone(name: str, plan: QueryPlan) -> Difference:

@@ -382,7 +382,7 @@ def settled(found: Comparison, new: QueryPlan, rewrite: StateRewrite | None, mig
     def settle(each: Difference) -> Difference:
         if asked.get(each.code):
             reason = each.reason.removesuffix(STAYS).removesuffix(NEVER_CHANGES)
-            return replace(each, verdict="state-compatible", reason=reason, remedy="The state is written anew.")
+            return replace(each, verdict="state-compatible", reason=reason, remedy="The state is rewritten.")
         if each.code in OF_STATE_FORM and each.path in paths - others:
             return replace(each, verdict="state-compatible", remedy="The migration brings the state into this form.")
         return each

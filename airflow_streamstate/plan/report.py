@@ -262,7 +262,7 @@ def _decide(
     if verdict.outcome != "done":
         return verdict.outcome, verdict.error
     if not verdict.queries:
-        return "refused", "the script came to its end without having started a query"
+        return "refused", "the script ended without having started a query"
     failed = _failed_query(verdict.queries)
     if failed is not None:
         return "refused", failed
@@ -297,7 +297,7 @@ def queries_to_replay(report: PlanReport) -> tuple[tuple[str, ...], str]:
     The new version cannot continue with the state of a query that needs a drain, though the stream be drained by now.
     """
     if report.outcome == "refused" and report.verdict is not None and report.verdict not in FITTING:
-        return (), f"the verdict is {report.verdict}, and only a version that goes on with the state can be replayed"
+        return (), f"the verdict is {report.verdict}, and only a version that continues with the state can be replayed"
     if report.outcome != "fits":
         return (), "the rehearsal did not succeed"
     names = tuple(
@@ -307,7 +307,7 @@ def queries_to_replay(report: PlanReport) -> tuple[tuple[str, ...], str]:
         and query.rehearsed.start != "fresh"
         and all(each.verdict in FITTING for each in query.differences)
     )
-    return names, "" if names else "no query of the new version goes on with the state of the recorded one"
+    return names, "" if names else "no query of the new version continues with the state of the recorded one"
 
 
 def with_replay(report: PlanReport, found: ReplayedVersions) -> PlanReport:
@@ -359,7 +359,7 @@ def replay_sentences(report: PlanReport) -> tuple[str, ...]:
     told = [f"the rows are others, or were not compared: batch {'; batch '.join(changed)}"] if changed else []
     for which, side in (("recorded version", report.replay.old), ("new version", report.replay.new)):
         if side.error:
-            told.append(f"the {which} did not come to its end in the replay: {side.error}")
+            told.append(f"the {which} did not end in the replay: {side.error}")
         errors = {name: query.error for name, query in side.queries.items() if query.error and not side.error}
         told += [f"the {which}, query {name}: {error}" for name, error in errors.items()]
     speed = report.replay.speed

@@ -66,7 +66,7 @@ def _windows(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
         return  # a key more or less
     for before, now in zip(old.windows, new.windows, strict=True):
         if before != now:
-            reason = f"{_window(before)} became {_window(now)}: open windows were begun by the old one ({_MIXED})"
+            reason = f"{_window(before)} became {_window(now)}: open windows were started by the old one ({_MIXED})"
             yield difference("window-changed", new.path, reason)
 
 
@@ -138,7 +138,7 @@ def _aggregates(old: Sequence[Expression], new: Sequence[Expression], path: str)
     if Counter(before) == Counter(now):
         first, then = _told(old, new)
         reason = (
-            f"the aggregates {first} became {then}: state goes by their order, so each would go on with"
+            f"the aggregates {first} became {then}: state goes by their order, so each would continue with"
             f" the other's ({_MIXED} where the types are the same)"
         )
         yield difference("aggregates-reordered", path, reason)
@@ -196,7 +196,7 @@ def _join(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
         reason = f"{old.join_type} became {new.join_type}, which keep the same rows"
         yield difference("join-type-changed", new.path, reason, verdict="state-compatible")
     if len(new.fed_by) == 2 and old.fed_by == new.fed_by[::-1] and old.fed_by != new.fed_by:
-        reason = f"left and right have changed places: {_REFUSED}, or each side goes on with the other's rows"
+        reason = f"left and right have changed places: {_REFUSED}, or each side continues with the other's rows"
         yield difference("join-sides-swapped", new.path, reason)
     elif (old.condition, _plain(old.keys)) != (new.condition, _plain(new.keys)):
         before, now = old.condition or "no condition", new.condition or "no condition"
@@ -395,7 +395,7 @@ def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator
     for was, now in zip(gone, come, strict=False):
         source = new.sources[now]
         reason = (
-            f"{_named(old.sources[was])} became {_named(source)}: positions of the one say nothing of the other, and"
+            f"{_named(old.sources[was])} became {_named(source)}: positions of the one mean nothing to the other, and"
             " Spark refuses them, or reads the other input from there"
         )
         yield difference("source-replaced", source.path, reason)
@@ -419,7 +419,9 @@ def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator
 def _one(old: PlannedSource, new: PlannedSource, is_stateful: bool) -> Iterator[Difference]:
     if old.name != new.name:
         reason = f"the source {_named(new)} was named {old.name or 'nothing'}, and is named {new.name or 'nothing'}"
-        yield difference("source-renamed", new.path, f"{reason}: Spark finds offsets by names, and would read it anew")
+        yield difference(
+            "source-renamed", new.path, f"{reason}: Spark finds offsets by names, and would read it from the start"
+        )
     verdict: Verdict = "needs-drain" if is_stateful else "state-compatible"
     if old.format != new.format:
         reason = f"{new.identity} was read as {old.format}, and is read as {new.format}"
@@ -438,7 +440,7 @@ def _options(old: PlannedSource, new: PlannedSource, verdict: Verdict) -> Iterat
             continue
         words = f"{_named(new)}: {name} was {_value(was)} and is {_value(now)}"
         if name in STARTS:
-            yield difference("source-start-changed", new.path, f"{words}: the checkpoint says where it goes on")
+            yield difference("source-start-changed", new.path, f"{words}: the checkpoint states where it continues")
         elif name in PACES:
             yield difference("source-pace-changed", new.path, f"{words}: batches are cut differently")
         else:
@@ -502,7 +504,7 @@ def _key(watermark: WatermarkSpec) -> tuple[str, int]:
 
 # What another layout of state, other settings, or another Spark do.
 
-STAYS = ": a checkpoint stays as it began"
+STAYS = ": a checkpoint stays as it started"
 NEVER_CHANGES = ", which no checkpoint changes to"
 """What holds of a setting unless the state is rewritten."""
 TIME_ZONE = "spark.sql.session.timeZone"

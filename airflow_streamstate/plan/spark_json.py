@@ -359,7 +359,7 @@ def read_plan(analyzed: str, facts: PlanFacts) -> QueryPlan:
             query_name=facts.query_name,
             spark_version=facts.spark_version,
             reason=f"{type(error).__name__}: {str(error)[:200]}",
-            next_step="Nothing need be done for the query; changes of its plan cannot be told before an upgrade.",
+            next_step="Nothing need be done for the query; changes of its plan cannot be detected before an upgrade.",
         ) from None
 
 

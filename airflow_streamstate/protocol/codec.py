@@ -352,10 +352,10 @@ def refuse_unreadable(cls: type[Message], plain: Mapping[str, object], key: str)
 
 def _malformed(key: str, reason: str) -> MalformedMessageError:
     return MalformedMessageError(
-        "this object is not what its key says it is",
+        "this object is not what its key states",
         key=key,
         reason=reason,
-        next_step="Restore it from a backup or a mirror; removing it loses what it says and what it names.",
+        next_step="Restore it from a backup or a mirror; removing it loses what it records and what it names.",
     )
 
 

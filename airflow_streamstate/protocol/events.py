@@ -620,7 +620,7 @@ class QueryFailed(Event):
         facts = {"query_name": self.query_name, "batch_id": self.planned_batch_id}
         yield "query_died", f"query {self.query_name} has failed: {self.sentence}", facts
         if self.then == "degrade":
-            yield "degraded", f"the stream goes on without query {self.query_name}", facts
+            yield "degraded", f"the stream continues without query {self.query_name}", facts
 
 
 @message

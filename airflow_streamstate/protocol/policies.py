@@ -69,11 +69,11 @@ class AlertRules:
     """The rules of a stream. A rule whose threshold is None is not evaluated, but for ``snapshot_age_seconds``."""
 
     driver_silent_seconds: Seconds | None = term(
-        120.0, help="a driver lives and has given no sign of life for so long", most=_MOST_SECONDS
+        120.0, help="a driver lives and has given no sign of life for this long", most=_MOST_SECONDS
     )
     no_commit_seconds: Seconds | None = term(
         900.0,
-        help="a query with input left has committed nothing for so long, and for three batches",
+        help="a query with input left has committed nothing for this long, and for three batches",
         most=_MOST_SECONDS,
     )
     lag_over: int | None = term(
@@ -83,7 +83,7 @@ class AlertRules:
         most=_MOST,
     )
     lag_growing_seconds: Seconds | None = term(
-        600.0, help="a query has fallen further behind over so long", most=_MOST_SECONDS
+        600.0, help="for this long a query has fallen further behind", most=_MOST_SECONDS
     )
     watermark_behind_seconds: Seconds | None = term(
         None, help="a watermark is further behind the driver's clock", most=_MOST_SECONDS
@@ -93,7 +93,7 @@ class AlertRules:
         None, help="the state of a query takes more memory, as Spark reports it", least=0, most=_MOST
     )
     state_growing_seconds: Seconds | None = term(
-        3600.0, help="over so long the state of a query got more new rows than the query read", most=_MOST_SECONDS
+        3600.0, help="within this time the state of a query got more new rows than the query read", most=_MOST_SECONDS
     )
     snapshot_age_seconds: Seconds | None = term(
         None,
@@ -246,7 +246,7 @@ class RestartPolicy:
 
     on_failure: OnFailure = term(
         "nothing",
-        help="what `streamstate watch` does when a driver fails: start it again, say it once, or only show it",
+        help="what `streamstate watch` does when a driver fails: start it again, report it once, or only show it",
         heading=_HEADING,
         verbs=("upgrade",),
     )
@@ -266,7 +266,7 @@ class RestartPolicy:
     )
     max_restarts: int = term(
         5,
-        help="after so many restarts within {restart_window_seconds} the stream stays failed",
+        help="after this many restarts within {restart_window_seconds} the stream stays failed",
         heading=_HEADING,
         least=1,
         most=1_000_000,
@@ -276,7 +276,7 @@ class RestartPolicy:
     )
     healthy_for_seconds: Seconds = term(
         600.0,
-        help="a driver that committed batches and lived for so long makes all counts begin again",
+        help="a driver that committed batches and lived for this long makes all counts start again",
         heading=_HEADING,
         least=1,
         most=31 * _DAY_SECONDS,
@@ -290,7 +290,7 @@ class RestartPolicy:
     )
     hung_after_seconds: Seconds = term(
         600.0,
-        help="a driver that lives and gives no sign of life for so long is ended, then restarted; 0: never",
+        help="a driver that lives and gives no sign of life for this long is ended, then restarted; 0: never",
         heading=_HEADING,
         least=0,
         most=31 * _DAY_SECONDS,
@@ -392,7 +392,7 @@ class RetentionPolicy:
     """
 
     keep: int | None = term(
-        None, help="so many of the newest snapshots stay at any age; 0 if left out beside {older_than_seconds}", least=0
+        None, help="this many of the newest snapshots stay at any age; 0 if only {older_than_seconds} is given", least=0
     )
     older_than_seconds: Seconds | None = term(
         None,
@@ -513,7 +513,7 @@ class KnownGood:
 
 
 @dataclass(frozen=True)
-class SettledCustody(View):
+class SettledLineage(View):
     """The result of an audit whose evidence was pruned.
 
     Attributes:
@@ -562,7 +562,7 @@ class RetentionRegister(Message):
     halves: Mapping[str, datetime] = field(default_factory=dict)
     unused_artifacts: Mapping[str, datetime] = field(default_factory=dict)
     known_good: KnownGood | None = None
-    settled: SettledCustody | None = None
+    settled: SettledLineage | None = None
     places: tuple[Word, ...] = ()
     last_prune: LastPrune | None = None
 
@@ -626,7 +626,7 @@ class Ownership:
         _check_text("owner", self.owner)
         if len(self.labels) > MAX_LABELS:
             raise InvalidRequestError(
-                "a stream cannot have so many labels",
+                "a stream cannot have this many labels",
                 labels=len(self.labels),
                 next_step=f"Give {MAX_LABELS} labels at most.",
             )

@@ -70,7 +70,7 @@ class StateRewrite:
     partitions: int | None = term(
         None,
         help="write the state again in this number of partitions of each stateful operator: Spark keeps the number that"
-        " a checkpoint began with. `streamstate rescale --suggest` suggests one",
+        " a checkpoint started with. `streamstate rescale --suggest` suggests one",
         heading=_STATE,
         least=1,
         most=10_000,
@@ -92,7 +92,7 @@ class StateRewrite:
     )
     auto_migrate: bool = term(
         False,
-        help="migrate state without a function where that is safe: an aggregate added, which begins with no rows, or"
+        help="migrate state without a function if that is safe: an aggregate added, which starts with no rows, or"
         " removed, others in another order, a wider type, a field added to a state variable",
         heading=_STATE,
         names={"files": "upgrade.auto_migrate"},

@@ -32,7 +32,7 @@ class AgentSettings:
 
     command_poll_seconds: Seconds = term(
         COMMAND_POLL_SECONDS_ON_DISK,
-        help="how often the agent looks for commands; by default 0.2 on disk, 2 on object stores",
+        help="how often the agent polls for commands; by default 0.2 on disk, 2 on object stores",
         **_SECONDS,
     )
     heartbeat_seconds: Seconds = term(
@@ -40,8 +40,8 @@ class AgentSettings:
     )
     lost_after_seconds: Seconds = term(
         60.0,
-        help="a driver with an older heartbeat is silent, if its launcher says that it lives, and lost if the launcher"
-        " cannot be asked; at least twice {heartbeat_seconds}",
+        help="a driver with an older heartbeat is silent, if its launcher reports that it lives, and lost if the"
+        " launcher cannot be asked; at least twice {heartbeat_seconds}",
         **_SECONDS,
     )
     exit_grace_seconds: Seconds = term(
@@ -51,7 +51,7 @@ class AgentSettings:
         300.0, help="the agent ignores a request for a snapshot that is older", **_SECONDS
     )
     snapshot_request_timeout_seconds: Seconds = term(
-        15.0, help="a waiting caller repeats a request that was not accepted for so long", **_SECONDS
+        15.0, help="a waiting caller repeats a request that was not accepted for this long", **_SECONDS
     )
     clock_skew_seconds: Seconds = term(
         30.0, help="how far in the future a request may be dated", least=0, most=_MOST_SECONDS, in_shell=_IN_SHELL
@@ -75,7 +75,7 @@ class AgentSettings:
     )
     fetch_timeout_seconds: Seconds = term(
         5.0,
-        help="a fetch that a store does not answer for so long is given up",
+        help="a fetch that a store does not answer for this long is abandoned",
         flag="--fetch-timeout-seconds",
         heading="Fetch",
         verbs=("mirror",),

@@ -116,13 +116,13 @@ def is_signed(plain: Mapping[str, object]) -> bool:
 def refused(key: str, plain: Mapping[str, object], reason: str, **facts: str) -> SignatureError:
     """The error for a record that is not believed."""
     return SignatureError(
-        "this record is not signed by a controller of this home, and nothing is done by what it says",
+        "this record is not signed by a controller of this home, and nothing is done that it asks for",
         key=key,
         kind=str(plain.get("kind"))[:60],
         reason=reason,
         **facts,
-        next_step="Find out who wrote it. `streamstate home sign` lists all such records, and signs them once you say"
-        " so.",
+        next_step="Find out who wrote it. `streamstate home sign` lists all such records, and signs them if you ask for"
+        " it.",
     )
 
 

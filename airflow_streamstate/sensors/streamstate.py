@@ -92,7 +92,7 @@ class StreamStateSensor(ChecksLiterals, BaseSensorOperator):
             if not is_retryable(error):
                 self._give_up(error)
             self._unanswered = error
-            self.log.warning("This look went wrong, which says nothing about the stream: %s", error)
+            self.log.warning("This poll went wrong, which shows nothing about the stream: %s", error)
             return PokeReturnValue(is_done=False)
         self._unanswered = None
         if seen.outcome == "pending":

@@ -658,7 +658,7 @@ class _Shot:
         later = [number for number in checkpoint.commit_ids() if built_of is None or number > built_of]
         if later:
             raise DataError(
-                "this checkpoint has committed batches of its own, but no metadata",
+                "this checkpoint has committed its own batches, but has no metadata",
                 query_name=self.query_name,
                 checkpoint=checkpoint.prefix,
                 batches=later[-5:],

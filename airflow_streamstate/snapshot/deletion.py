@@ -236,7 +236,7 @@ class Remover:
             if view.unreadable:
                 view.at_rest.clear()  # restored from a server, it may name files in the folders of others
             return view
-        removed.problems.append("snapshots are being taken all the time: the next prune goes on")
+        removed.problems.append("snapshots are being taken all the time: the next prune continues")
         return None
 
     def _look(self, snapshot_id: str, view: _View) -> None:

@@ -153,7 +153,7 @@ class SnapshotPlaces:
         if found is not None and beside is not None and found.write_id == beside.write_id:
             store.delete(key)
             raise InvalidRequestError(
-                "this place is where the checkpoints lie, by another name",
+                "this place is where the checkpoints are, by another name",
                 stream_id=control.stream_id,
                 place=uri,
                 checkpoints_uri=self.checkpoints.uri,
@@ -220,7 +220,7 @@ def _refuse_lost(control: StreamControl, uri: str) -> None:
     manifests = map(control.readable_manifest, control.snapshot_ids())
     if uri in known or any(manifest is not None and manifest.data_uri == uri for manifest in manifests):
         raise UnavailableError(
-            "snapshots lie at this place, and what answers there is not that place: its record is missing",
+            "snapshots are at this place, and what answers there is not that place: its record is missing",
             stream_id=control.stream_id,
             place=uri,
             key=layout.place_record_key(control.stream_id),
@@ -237,11 +237,11 @@ def _refuse_used(control: StreamControl, store: Store) -> None:
     found = next(iter(store.list_objects(f"{layout.deployments_folder(control.stream_id)}/")), None)
     if found is not None and store.uri != control.home.uri:
         raise ConflictError(
-            "a mirror of a stream of this name, or a home with one, lies at this place",
+            "a mirror of a stream of this name, or a home with one, is at this place",
             stream_id=control.stream_id,
             place=store.uri,
             key=found.key,
-            next_step="Name a folder or prefix of its own.",
+            next_step="Name a separate folder or prefix.",
         )
 
 
@@ -255,7 +255,7 @@ def _of_another_home(control: StreamControl, uri: str, found: SnapshotPlace) -> 
                 stream_id=control.stream_id,
                 place=uri,
                 known_as=known,
-                next_step="Name it so (where it has moved, a link is enough), or name a folder or prefix of its own.",
+                next_step="Name it so (where it has moved, a link is enough), or name a separate folder or prefix.",
             )
     where = "another home of the same URI, or in this one before" if is_namesake else "another home"
     return ConflictError(
@@ -264,7 +264,7 @@ def _of_another_home(control: StreamControl, uri: str, found: SnapshotPlace) -> 
         place=uri,
         other_home=found.home_uri,
         claimed_at=found.created_at,
-        next_step="Name a folder or prefix of its own.",
+        next_step="Name a separate folder or prefix.",
     )
 
 
@@ -493,7 +493,7 @@ def _elsewhere(control: StreamControl, since: str | None, deployment_id: str) ->
 # A fence ends such a driver at its next batch, unless Spark's own rename overwrote the fence during a claim. Then the
 # successor runs the same batches: its state is right, and the sink may hold them twice, which can only be reported.
 
-OUTRUN = "the driver of this deployment went on after its end was taken: the sink may hold these batches twice"
+OUTRUN = "the driver of this deployment continued after its end was taken: the sink may hold these batches twice"
 
 
 def batches_after(checkpoints: Store, manifest: SnapshotManifest) -> dict[str, tuple[int, ...]]:

@@ -257,7 +257,7 @@ def refuse_another(control: StreamControl, mirror: Store, spec: DeploymentSpec) 
             mirror_uri=mirror.uri,
             created_at=there.created_at,
             created_here_at=spec.created_at,
-            next_step="Mirror to another place, or move away what lies there.",
+            next_step="Mirror to another place, or move away what is there.",
         )
 
 
@@ -282,7 +282,7 @@ def refuse_left_behind(control: StreamControl, mirror: Store) -> None:
     newer = [one for one in newer if one not in known]
     if newer:
         raise ConflictError(
-            "the mirror has a newer deployment, which is not in this home: the stream went on elsewhere",
+            "the mirror has a newer deployment, which is not in this home: the stream continued elsewhere",
             stream_id=control.stream_id,
             deployment_id=register.deployment_id,
             newest_deployment_id=newer[-1],

@@ -244,7 +244,7 @@ class GrowingFile(PlannedPart):
                 part=self._path,
                 first_byte=first.at,
                 last_byte=last.at,
-                next_step="Keep rotated files beside the growing one until they are read, and truncate only then.",
+                next_step="Keep rotated files next to the growing one until they are read, and truncate only then.",
             )
         with file.opened() as opened:
             return os.fdopen(os.dup(opened.fileno()), "rb")
@@ -281,7 +281,7 @@ class GrowingFile(PlannedPart):
         if not self._place.at or self._find(files, self._place) is not None:
             return None
         self._look_again(files, self._place)
-        detail = f"no file beside {self._path} has the bytes before {self._place.at}"
+        detail = f"no file next to {self._path} has the bytes before {self._place.at}"
         return Lost("removed" if files else "gone", None, detail)
 
     # files
@@ -337,7 +337,7 @@ class GrowingFile(PlannedPart):
         at = 0 if self._place is None else self._place.at
         if at:
             print(
-                f"streamstate source growing_files: {self._path} was truncated, and no file beside it has its first"
+                f"streamstate source growing_files: {self._path} was truncated, and no file next to it has its first"
                 f" {at} bytes: it is read from its beginning, and what was written behind them is lost",
                 file=sys.stderr,
             )

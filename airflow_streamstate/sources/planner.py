@@ -260,7 +260,7 @@ class Planner:
                 "parts of this source are not there any more, and were not finished",
                 parts=gone[:20],
                 away_for_seconds=self._settings.fail_after_seconds,
-                next_step="Bring them back; a source whose parts may go says so: vanished = 'finished'.",
+                next_step="Bring them back; a source whose parts may go declares it: vanished = 'finished'.",
             )
         return len(gone) < len(unfinished)
 
@@ -607,7 +607,7 @@ class Planner:
                 part=name,
                 bytes=len(text),
                 most=MAX_STATE_BYTES,
-                next_step="Let snapshot() say where the part stands, not what it holds.",
+                next_step="Let snapshot() say where the part is, not what it holds.",
             )
         if text == before:
             raise SourceError(
@@ -762,7 +762,7 @@ def _gone(part: str, uri: str, key: str) -> SourceError:
         part=part,
         spool=uri,
         key=key,
-        next_step="Bring the spool back, or deploy from another snapshot. keepSpoolSeconds says how long rows stay.",
+        next_step="Bring the spool back, or deploy from another snapshot. keepSpoolSeconds sets how long rows stay.",
     )
 
 

@@ -165,7 +165,7 @@ class TableRows(PartitionedSource):
         keys = self.keys or [column.name for column in self.table(name).primary_key]
         if not keys:
             raise SourceError(
-                "the table has no primary key, so rows with equal values could not be told apart",
+                "the table has no primary key, so rows with equal values could not be distinguished",
                 table=name,
                 next_step="Name columns that are unique in option key.",
             )

@@ -48,7 +48,7 @@ def _check_surface(
     _need(source.identity() == make(options).identity(), "its identity changes")
     with_secret = make({**options, "password": NEVER_SAID, "token": NEVER_SAID})
     said = json.dumps([with_secret.identity(), *with_secret.remarks()])
-    _need(NEVER_SAID not in said, "it says a credential")
+    _need(NEVER_SAID not in said, "it shows a credential")
     _need(with_secret.identity() == source.identity(), "a credential changes its identity")
 
 
@@ -72,10 +72,10 @@ def _check_state(source: PartitionedSource, name: str, state: Json, left: int) -
         behind = part.behind()
         _need(behind is None or isinstance(behind, int), f"part {name} is behind by {behind!r}")
         if behind is not None and source.unit == "rows":
-            _need(behind == left, f"part {name} says that it is {behind} rows behind, and is {left}")
+            _need(behind == left, f"part {name} reports a lag of {behind} rows, and it is {left}")
         if behind is not None:
-            _need((behind > 0) == (left > 0), f"part {name} says that it is behind by {behind}, with {left} rows left")
-        _need(part.lost() is None, f"part {name} says that something is lost: {part.lost()}")
+            _need((behind > 0) == (left > 0), f"part {name} reports a lag of {behind}, with {left} rows left")
+        _need(part.lost() is None, f"part {name} reports that something is lost: {part.lost()}")
         _need(
             _text(part.snapshot()) == _text(state), f"part {name} has another state than the one that it was built of"
         )
@@ -95,7 +95,7 @@ def _check_apart(
         for name, part in parts.items():
             given[name] += _step(source, name, part, 1, columns)
     for name, wanted in rows.items():
-        _need(given[name] == [tuple(row) for row in wanted], f"part {name} gives other rows beside other parts")
+        _need(given[name] == [tuple(row) for row in wanted], f"part {name} gives other rows next to other parts")
     for part in parts.values():
         part.suspend()
 
@@ -117,7 +117,7 @@ def _read(
             _need(_text(part.snapshot()) != before, f"part {name} has given rows, and its state is the one of before")
             states.append(_copied(part.snapshot()))
         given += rows
-    raise AssertionError(f"part {name} comes to no end")
+    raise AssertionError(f"part {name} does not end")
 
 
 def _counts(source: PartitionedSource, name: str, limit: int, columns: Sequence[int] | None) -> list[int]:

@@ -79,7 +79,7 @@ class AzureClient(ObstoreClient):
             self.account = options.account_name or _said(ACCOUNT_VARIABLES, os.environ)
             if not self.account:
                 raise RequestFailure(
-                    ServerAnswer.REFUSED, 0, "NoAccount", "neither the environment nor the URI says it"
+                    ServerAnswer.REFUSED, 0, "NoAccount", "neither the environment nor the URI names it"
                 )
             self.endpoint_url = (
                 options.endpoint_url

@@ -367,7 +367,7 @@ class ObstoreClient(ServerClient):
 
     def _put_feed(self, name: str, feed: Feed, part_bytes: int) -> str:
         write_id = self.clock.new_uuid()
-        last = RequestFailure(ServerAnswer.UNKNOWN, 0, "NoVersion", "the server did not tell the version")
+        last = RequestFailure(ServerAnswer.UNKNOWN, 0, "NoVersion", "the server did not report the version")
         for attempt in REQUEST.begin(self.clock):
             try:
                 version = self.send_parts(name, feed, write_id, part_bytes)

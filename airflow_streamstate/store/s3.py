@@ -219,7 +219,7 @@ class S3Client(ServerClient):
             if page.get("IsTruncated") and not page.get("NextContinuationToken"):
                 # Half a list must not be taken for the whole.
                 raise RequestFailure(
-                    ServerAnswer.REFUSED, 200, "NoContinuationToken", "the server does not go on listing"
+                    ServerAnswer.REFUSED, 200, "NoContinuationToken", "the server does not continue listing"
                 )
             yield page
             if not page.get("IsTruncated"):

@@ -174,7 +174,7 @@ _REFUSALS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (
         ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"),
-        "the bucket lies in another region",
+        "the bucket is in another region",
         "Set the bucket's own region.",
     ),
 )
@@ -211,7 +211,7 @@ def _refusal(failure: RequestFailure) -> tuple[str, str]:
             "Allow this action on the bucket; without s3:ListBucket an absent object is denied, too.",
         )
     if failure.status == 301:
-        return "the bucket lies in another region", "Set the bucket's own region."
+        return "the bucket is in another region", "Set the bucket's own region."
     if failure.status in (405, 501):
         return (
             "this server does not know the request",

@@ -124,7 +124,7 @@ def read_body(read: Callable[[int], bytes], size_bytes: int, clock: Clock, most_
         if most_bytes is not None and count > most_bytes:
             raise TooLarge(count, most_bytes)
         if clock.monotonic_seconds() - began > within_seconds:
-            reason = f"{count} of {size_bytes} bytes came in {within_seconds:.0f} s"
+            reason = f"{count} of {size_bytes} bytes arrived in {within_seconds:.0f} s"
             raise RequestFailure(ServerAnswer.UNKNOWN, 0, "SlowBody", reason)
         piece_bytes = min(2 * piece_bytes, _MOST_PIECE_BYTES)
     return b"".join(pieces)

@@ -105,10 +105,10 @@ class StreamEventTrigger(BaseEventTrigger):
         except StreamNotFoundError:
             return [], cursor or _BEGINNING
         except StreamStateError as error:
-            self.log.warning("This look went wrong, which says nothing about the stream: %s", error)
+            self.log.warning("This poll went wrong, which shows nothing about the stream: %s", error)
             return [], cursor
         except Exception:
-            self.log.exception("This look at %s failed; the next one begins where it began", self.stream_id)
+            self.log.exception("This poll of %s failed; the next one starts where it started", self.stream_id)
             return [], cursor
 
     async def _kept(self) -> StreamCursor | None:
@@ -119,7 +119,7 @@ class StreamEventTrigger(BaseEventTrigger):
         try:
             return StreamCursor.from_json(raw)
         except ValueError as problem:
-            self.log.warning("The events begin anew with what happens now: %s", problem)
+            self.log.warning("The events start again with what happens now: %s", problem)
             return None
 
     async def _keep(self, cursor: StreamCursor) -> None:

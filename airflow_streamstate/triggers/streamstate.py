@@ -70,7 +70,7 @@ def read_event(event: Any) -> EventContent:
         raise DataError(
             "this is no event of StreamStateTrigger",
             reason=str(problem),
-            next_step="Clear the task; if it comes again, restart the triggerer: it may run another release.",
+            next_step="Clear the task; if it happens again, restart the triggerer: it may run another release.",
         ) from None
 
 
@@ -257,7 +257,7 @@ class StreamStateTrigger(BaseTrigger):
         except StreamStateError as error:
             if not is_retryable(error):
                 raise
-            self.log.warning("This look went wrong, which says nothing about the stream: %s", error)
+            self.log.warning("This poll went wrong, which shows nothing about the stream: %s", error)
             return PENDING
         except Exception as error:
             self.log.exception("This look at %s failed", watch.stream_id)

@@ -149,7 +149,7 @@ class StreamWatcher:
                 news = await self._in_pool(self._feed.news)
             except StreamStateError as error:
                 if not is_away:
-                    log.warning("The feed of the home does not answer; each wait looks at its own pace: %s", error)
+                    log.warning("The feed of the home does not answer; each wait polls at its own pace: %s", error)
                 is_away, news = True, set()
             else:
                 is_away = False

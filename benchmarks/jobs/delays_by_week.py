@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--input", required=True, help="folder of files of flights, one JSON per line")
 parser.add_argument("--output", required=True, help="folder of Parquet files")
-parser.add_argument("--checkpoint", help="the query's own (default: beside the output)")
+parser.add_argument("--checkpoint", help="the query's own (default: next to the output)")
 parser.add_argument("--max-files-per-trigger", type=int, required=True)
 parser.add_argument("--every-seconds", type=int, help="pause between the beginnings of two batches")
 parser.add_argument("--available-now", action="store_true", help="end when all files that are there have been read")

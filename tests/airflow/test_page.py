@@ -268,7 +268,7 @@ def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: 
         "Upgrades": "the new version is healthy",
         "Plan": "Join",
         "Snapshots": "d-0001-live-000001",
-        "Custody": "begins exactly where the one before ended",
+        "Lineage": "starts exactly where the one before ended",
         "Replay": "No batch of this stream was replayed",
         "Driver log": "scripted driver: proves",
         "Events": "snapshot d-0001-live-000001 is complete",
@@ -283,7 +283,7 @@ def test_each_part_of_a_stream_is_shown(story: PageStory, browser: Any, tokens: 
             page.locator("section:not([hidden])").get_by_text(words).first.wait_for()
             assert page.get_by_role("tab", selected=True).inner_text() == tab
             page.wait_for_timeout(300)
-            if tab in ("Overview", "Upgrades", "Plan", "Custody"):
+            if tab in ("Overview", "Upgrades", "Plan", "Lineage"):
                 shot(page, tab.lower())
         page.get_by_label("Deployment of the events").select_option("d-0001")
         page.locator("section:not([hidden])").get_by_text("Stopped").first.wait_for()
@@ -391,7 +391,7 @@ def test_nothing_that_a_stream_says_is_a_part_of_the_page(
     with opened(browser, story.site.url, tokens["viewer"]) as page:
         page.goto(story.shown)
         page.get_by_role("link", name="hostile").wait_for()
-        for part in ("overview", "events", "upgrades", "plan", "custody", "log"):
+        for part in ("overview", "events", "upgrades", "plan", "lineage", "log"):
             page.goto(f"{story.shown_stream('hostile')}#{part}")
             page.reload()
             page.locator(".note", has_text="<script>").first.wait_for()

@@ -99,7 +99,7 @@ def test_a_home_on_s3_needs_no_checkpoints_elsewhere(
     monkeypatch.setenv("AIRFLOW_CONN_STREAMSTATE_DEFAULT", connection.as_json())
     works, words = on_s3.hook().test_connection()
     assert works, words
-    assert "checkpoints lie in s3://" in words
+    assert "checkpoints are in s3://" in words
 
 
 def test_the_command_of_airflow_has_the_credentials_of_the_connection(

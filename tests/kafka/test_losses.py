@@ -75,7 +75,7 @@ def write(kafka_spark: SparkSession, topics: Topics) -> Callable[..., DataStream
     ("way", "words", "sentence"),
     [
         ("retention", "Could not read records in offset [50, 100)", "rows that it was about to read are gone"),
-        ("made anew", "offset was changed from 50 to 3", "its topic was made anew"),
+        ("created again", "offset was changed from 50 to 3", "its topic was created again"),
     ],
 )
 def test_a_query_that_loses_its_input_ends_with_one_clear_sentence(
@@ -105,7 +105,7 @@ def test_a_query_that_loses_its_input_ends_with_one_clear_sentence(
     assert words in str(driver.query.failure())
     (failed,) = stream.events(Failed)
     assert sentence in failed.explanation
-    assert "deploy again: the start says how many rows are gone" in failed.explanation
+    assert "deploy again: the start reports how many rows are gone" in failed.explanation
     assert failed.sentence.startswith(failed.explanation)
     assert gate.rows == Counter(range(50))
 
@@ -133,7 +133,7 @@ def test_a_topic_made_anew_under_a_query_that_passes_over_losses_is_gone_on_with
     wait_until(lambda: end() == [{topic: {"0": 15}}], lambda: f"its rows: {end()} {driver.said}", WAIT_SECONDS)
     getattr(stream, way)()
     assert driver.end() == 0, driver.said
-    assert any("made anew while this query reads it" in event.text for event in stream.events(Noted)), driver.said
+    assert any("created again while this query reads it" in event.text for event in stream.events(Noted)), driver.said
     end_event = stream.events(Drained if way == "drain" else Stopped)[0]
     (kept,) = stream.control.need_manifest(str(end_event.snapshot_id)).queries["rows"].identities
     mark = f"topic_id {topic}"

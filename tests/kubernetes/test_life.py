@@ -100,7 +100,7 @@ class Life:
             assert "unknown" in self._same(since)["driver"]
             assert shell("watch", "--once").status == 0
             SYSTEM_CLOCK.sleep(1.0)
-        assert files_read(self._checkpoint(since.status)) == self._files, "it has not worked meanwhile"
+        assert files_read(self._checkpoint(since.status)) == self._files, "it has not worked in the meantime"
 
     def wait_asked_again(self, since: Moment) -> None:
         """Wait until its driver can be asked again: it is the same, nothing was launched, and no restart is counted."""

@@ -65,7 +65,7 @@ def asleep_at(stage: AdoptingStage, number: int, act: Callable[[], object]) -> I
 
 def assert_free(stage: AdoptingStage) -> None:
     """Nothing of ours is in the way of the query, and no driver of ours continues with it, now or later (Law 14)."""
-    assert stage.barriers() == [], "the controller that gave it up was told that the query may be started"
+    assert stage.barriers() == [], "the controller that gave it up was notified that the query may be started"
     assert list(stage.launcher.requests) == []
     try:
         stage.deploy()

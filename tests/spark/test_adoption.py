@@ -101,11 +101,11 @@ def test_the_barrier_is_taken_back_when_its_batch_fails(desk: Desk, foreign: For
     with in_background(lambda: foreign.adopt("--deadline", 14)) as answer:
         wait_until(lambda: (desk.home / "totals" / "adoption.json").exists(), "the adoption to be recorded", 60)
         foreign.feed(1)
-        wait_until(lambda: 3 in foreign.entries("offsets"), "the barrier to lie behind batch 2", 60)
+        wait_until(lambda: 3 in foreign.entries("offsets"), "the barrier to be after batch 2", 60)
         foreign.fail.touch()
         foreign.hold.unlink()
         wait_until(foreign.has_ended, lambda: foreign.log, 60)
-        assert 3 in foreign.entries("offsets"), "it lies there until it is known that the batch failed"
+        assert 3 in foreign.entries("offsets"), "it is there until it is known that the batch failed"
     found = answer.result()
     assert (found.status, found.error["type"]) == (3, "DeadlineExceededError")
     assert "not committed" in found.error["message"]

@@ -105,7 +105,7 @@ LIFE = (
 NEEDS = {
     "an object store, a cluster, or Kafka": r"s3://|gs://|abfss://|spark://|spark-sql-kafka|--commit-offsets-to-group",
     "a place for the driver elsewhere": r"--launcher",
-    "a mirror beside one at GCS": r"home restore|--home /data/new|--at-mirrors",
+    "a mirror next to one at GCS": r"home restore|--home /data/new|--at-mirrors",
     "an upgrade or a drain that is under way": r"^(continue|approve|reject|cancel) ",
     "a query that ran without streamstate": r"^adopt ",
     "a batch that always fails": r"^skip ",
@@ -113,7 +113,7 @@ NEEDS = {
     "a folder with files of streams (test_declared.py)": r"^(validate|diff|apply|export) ",
     "an end from outside, by Ctrl-C": r"^watch( --metrics-port.*)?$",
     "a first deployment of its own": r"^deploy flights --app count_by_origin.py --on-failure",
-    "input that is lost, or a place to begin at": r"--accept-lost-input|--accept-repeated-input",
+    "input that is lost, or a place to start at": r"--accept-lost-input|--accept-repeated-input",
     "a query with as many batches, or a version with the same rows": (
         r"^(replay flights .*(--batch 812|--last 10)|plan flights .*--fail-on-changed-rows)"
     ),

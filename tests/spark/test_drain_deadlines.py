@@ -35,7 +35,7 @@ slow = slow.agg(F.count("*").alias("n"), F.sum("v").alias("s")).select("window.s
 counts.writeStream.queryName("quick").format("json").start(base + "/quick")
 query = slow.writeStream.queryName("slow").format("json").start(base + "/slow")
 query.awaitTermination()
-print("the script goes on after", query.id)
+print("the script continues after", query.id)
 """
 )
 
@@ -87,7 +87,7 @@ def test_the_batch_in_flight_is_waited_for_and_the_stream_runs_on_after_all(tmp_
 
         stream.drain(rehearse=False)
         assert driver.exit_status() == 0, driver.log
-        assert "the script goes on after" in driver.log
+        assert "the script continues after" in driver.log
         assert "Traceback" not in driver.log, driver.log
         assert len(stream.events(Drained)) == 1
         expected = [("a", 2, 4), ("b", 1, 2)]

@@ -59,7 +59,7 @@ def test_a_home_that_is_away_for_a_while_costs_nothing(desk: Desk) -> None:
 
     desk.home.rmdir()
     away.rename(desk.home)
-    wait_until(lambda: "the store is within reach again" in log.read_text(), "the agent to go on", 60)
+    wait_until(lambda: "the store is within reach again" in log.read_text(), "the agent to continue", 60)
     assert shell("status", "flights", "--json").json["state"] == "running"
     rows.feed()
     drained = shell("drain", "flights", "--timeout", 200, "--json")

@@ -45,7 +45,7 @@ def driver_of(sums: Sums, launch_key: str) -> list[int]:
 def freeze(sums: Sums, launch_key: str = "d-0001-a0001") -> list[int]:
     """Stop each process of the driver where it is, in the middle of whatever it does."""
     pids = driver_of(sums, launch_key)
-    assert len(pids) >= 2, "no JVM beside its Python"
+    assert len(pids) >= 2, "no JVM next to its Python"
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     return pids

@@ -97,7 +97,7 @@ def test_moved_files_are_read_once(desk: Desk) -> None:
     wait_until(lambda: total(desk) == 140, "what is new is read", 60)
     feed(new.parent, 42, 1_000)
     os.utime(new / "42.json")
-    wait_until(lambda: total(desk) == 1_140, "it goes on", 60)
+    wait_until(lambda: total(desk) == 1_140, "it continues", 60)
     SYSTEM_CLOCK.sleep(2.0)
     assert total(desk) == 1_140
     assert done("status", "sums")["state"] == "running"
@@ -108,5 +108,5 @@ def test_moved_files_are_read_once(desk: Desk) -> None:
     assert back.status == 0, back
     feed(old.parent, 43, 10_000)
     os.utime(old / "43.json")
-    wait_until(lambda: total(desk) == 11_140, "the old version goes on at the old place", 90)
+    wait_until(lambda: total(desk) == 11_140, "the old version continues at the old place", 90)
     assert shell("audit", "sums").status == 0

@@ -134,7 +134,7 @@ def test_a_stream_is_rescaled_moved_and_migrated_and_goes_back(desk: Desk, monke
 
     refused = shell("rescale", "orders", "--partitions", 5, *UPGRADED)
     assert (refused.status, refused.json["outcome"]) == (4, "refused")
-    assert "Spark writes state anew into RocksDB alone" in refused.json["reason"]
+    assert "Spark rewrites state into RocksDB alone" in refused.json["reason"]
     moved = shell("rescale", "orders", "--partitions", 5, "--state-store", "rocksdb", *UPGRADED)
     assert (moved.status, moved.json["new_deployment_id"]) == (0, "d-0002"), moved.json
     fed.settle()

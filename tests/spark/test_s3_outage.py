@@ -107,7 +107,7 @@ def test_an_outage_and_faults_for_minutes_lose_nothing(desk: Desk, proxy: Striki
     assert stream.written() == stream.expected()
     assert sum(proxy.weather.struck.values()) > 20
     said = "".join(path.read_text("utf-8", "replace") for path in desk.home.rglob("driver.log"))
-    assert "unexpected, the job goes on" not in said
+    assert "unexpected, the job continues" not in said
 
 
 @contextmanager

@@ -91,7 +91,7 @@ counts = (
 )
 while raw.isActive and counts.isActive:
     time.sleep(0.2)
-print("my own loop is over")
+print("my own loop has ended")
 '''
 
 
@@ -158,7 +158,7 @@ def test_scripts_that_are_no_good_and_secrets_that_stay_secret(desk: Desk) -> No
     assert slow.json["queries"].get("slow", {}).get("batch_id") is None
     late = shell("deploy", "slow", *words["slow"], "--timeout", 2, "--", *SECRET_ARGUMENTS)
     assert (late.status, late.error["type"]) == (3, "DeadlineExceededError"), late
-    assert "the work goes on" in late.error["message"]
+    assert "the work continues" in late.error["message"]
     assert wait_for_state("slow", "running").json["attempt"] == 1
     assert secrets_in(command_lines()) == []
 
@@ -323,7 +323,7 @@ def test_a_script_that_was_never_meant_for_us_lives_by_the_shell(desk: Desk) -> 
     stopped = shell("stop", "mine", *WAIT, "--json")
     assert (stopped.status, stopped.json["state"]) == (0, "stopped"), stopped
     assert set(stopped.json["queries"]["counts"]) >= {"batch_id", "state_rows_left"}
-    wait_until(lambda: "my own loop is over" in shell("logs", "mine").out, "the script's own end")
+    wait_until(lambda: "my own loop has ended" in shell("logs", "mine").out, "the script's own end")
     snapshot_id = stopped.json["snapshot_id"]
     check_damaged_snapshots(mine, snapshot_id)
 

@@ -84,7 +84,7 @@ def test_a_stream_that_keeps_no_snapshots_is_stopped_and_upgraded(desk: Desk, tm
     assert data_of(desk.home, ends[0]["snapshot_id"]) == []
     assert shell("snapshot", "verify", "flights", ends[0]["snapshot_id"], "--deep", "--deadline", 240).status == 0
     assert shell("snapshot", "prune", "flights", "--keep", 1).status == 0
-    assert shell("snapshot", "verify", "flights", ends[0]["snapshot_id"]).status == 0, "the last way back stays"
+    assert shell("snapshot", "verify", "flights", ends[0]["snapshot_id"]).status == 0, "the last rollback stays"
 
     stream.feed(3)
     stream.wait_until_read(LocalStore(desk.home), "d-0002")

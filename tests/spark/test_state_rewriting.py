@@ -69,12 +69,12 @@ def test_spark_writes_into_rocksdb_alone(lab: RewriteLab) -> None:
     hdfs = next(row for row in ROWS if row.name == "aggregate, text keys: HDFS-backed to RocksDB, 3 to 5").old
     wider = Script(hdfs.text, hdfs.mode, {**hdfs.settings, PARTITIONS: "5"})
     row = Row("x", "x", "x", hdfs, wider, {"partitions": 5})
-    with pytest.raises(InvalidRequestError, match="Spark writes state anew into RocksDB alone"):
+    with pytest.raises(InvalidRequestError, match="Spark rewrites state into RocksDB alone"):
         lab.rewritten(row)
     from airflow_streamstate.driver.spark.state_rewriting import rewrite_state
 
     order = rewriting(lab, row, is_rocksdb=False)._order
-    with pytest.raises(IncompatibleUpgradeError, match="Spark cannot write this state anew") as refused:
+    with pytest.raises(IncompatibleUpgradeError, match="Spark cannot rewrite this state") as refused:
         rewrite_state(lab.spark, order)
     assert "UNSUPPORTED_PROVIDER" in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -26,7 +26,7 @@ SETTINGS = ("--setting", "exit_grace_seconds=5", "--setting", "heartbeat_seconds
 WAIT = ("--timeout", 300)
 SECONDS_PER_FILE = 20
 ENDED_BADLY = {"Failed", "Fenced", "DrainFailed", "QueryFailed"}
-IN_FULL = ("started anew when it ended",)
+IN_FULL = ("restarted when it ended",)
 """The others take longer, or are this in parts; ``test_runtime_scripts.py`` holds waits with a timeout and the manager,
 too."""
 

@@ -127,7 +127,7 @@ def test_a_batch_that_always_fails_is_given_up_with_its_number(sums: Sums) -> No
     assert said.startswith("batch 1 of query sums fails, 3 times with the same error: `replay` it, or `skip` it."), said
     assert "is bad" in said
     status = shell("status", "sums", "--json").json
-    assert (status["state"], status["attempt"], status["restarts"]) == ("failed", 3, f"given up: {said}")
+    assert (status["state"], status["attempt"], status["restarts"]) == ("failed", 3, f"abandoned: {said}")
     assert said in shell("list").out
     resumed = shell("resume", "sums", "--async", "--json")
     assert resumed.status == 0, resumed
@@ -145,7 +145,7 @@ def test_a_checkpoint_that_is_lost_is_restored_from_the_newest_snapshot(sums: Su
         wait_until(lambda: len(sums.found()) > 200, "more rows", 60)
         sums.crash_and_leave()
         shutil.rmtree(sums.desk.home / layout.checkpoints_folder("sums", "d-0001"))
-        wait_until(lambda: sums.control.need_register().value.deployment_id == "d-0002", "the way back", 240)
+        wait_until(lambda: sums.control.need_register().value.deployment_id == "d-0002", "the rollback", 240)
         wait_until(lambda: sums.control.need_register().value.upgrade_id is None, "its end", 240)
         texts = [line["text"] for line in watch.lines]
         assert watch.end() == 0

@@ -134,7 +134,7 @@ class AdoptingStage(Stage):
         position = manifest.queries["counts"].position
         found = self.foreign.position()
         assert (position.batch_id, position.planned_batch_id) == (found.batch_id, found.planned_id)
-        assert self.barriers() == [found.barrier_id], "it stays, and nothing lies above it"
+        assert self.barriers() == [found.barrier_id], "it stays, and nothing is above it"
         assert self.ran == list(range(FIRST + 1, FIRST + 1 + len(self.ran))), "each batch once, in order"
         assert list(self.launcher.requests) == ["d-0002-a0001"], "one driver of ours"
         register = control.need_register().value

@@ -60,7 +60,7 @@ from airflow_streamstate.protocol.policies import (
     Restarts,
     RetentionPolicy,
     RetentionRegister,
-    SettledCustody,
+    SettledLineage,
     SnapshotInProgress,
     Told,
 )
@@ -418,7 +418,7 @@ EXAMPLES: tuple[Message, ...] = (
         {"d-0001-live-000005": AT},
         {"cd" * 32: AT},
         KnownGood("d-0002", AT),
-        SettledCustody("d-0001", is_whole=True, audited_at=AT),
+        SettledLineage("d-0001", is_whole=True, audited_at=AT),
         ("s3://second/streams",),
         LastPrune(LATER, RetentionPolicy(5, 604_800.0, at_mirrors=True), "d-0003-stopped-000002"),
     ),

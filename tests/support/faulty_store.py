@@ -31,7 +31,7 @@ class Fault(Enum):
     CRASH_BEFORE = "the actor dies, and the call never happens"
     CRASH_AFTER = "the call happens, and the actor dies before it hears of it"
     REPLY_LOST = "the call happens, and the caller gets an unknown outcome (a write) or a failure (a read)"
-    UNAVAILABLE = "the call does not happen, and the caller is told so"
+    UNAVAILABLE = "the call does not happen, and the caller is notified"
     NO_SPACE = "as UNAVAILABLE, in the words of a full disk"
     HALF_WRITTEN = "as NO_SPACE, and half of the bytes stay under a temporary name where the store has such names"
 

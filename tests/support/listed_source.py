@@ -160,7 +160,7 @@ class Reading:
                 found.setdefault(name, []).extend(rows)
             if before == self.at:
                 return found
-        raise AssertionError("it comes to no end")
+        raise AssertionError("it does not end")
 
     def rows(self, start: SourceOffset, end: SourceOffset) -> dict[str, list[Any]]:
         """What is between two offsets, as executors read it."""

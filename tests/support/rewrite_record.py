@@ -37,7 +37,7 @@ class Recorder:
         if self._writes:
             self._rows[row.name] = _facts(row, said)
         else:
-            assert self._before[row.name]["said"] in (said, None), "record anew with STREAMSTATE_RECORD=1"
+            assert self._before[row.name]["said"] in (said, None), "record again with STREAMSTATE_RECORD=1"
 
     def write(self) -> None:
         """Write what was seen into the record; of rows that were not tried this time, what was seen before."""

@@ -499,7 +499,7 @@ MIGRATED: tuple[Row, ...] = (
         on_hdfs=True,
     ),
     *_migrated(
-        "a value variable beside others",
+        "a value variable next to others",
         "transformWithState, timers in event time",
         _processor("EventTime", _AT_EVENT),
         _with(_processor("EventTime", _AT_EVENT), *_TWICE),

@@ -72,7 +72,7 @@ def assert_rows(world: World) -> None:
         ids = [batch_id for batch_id, _ in plan.sink.batches]
         assert ids == sorted(set(ids)), f"batch ids in the sink: {ids}"
         twice = {batch_id: rows for batch_id, rows in plan.sink.offered.items() if len(rows) > 1}
-        assert twice == {}, f"a batch id of {name} stood for two things (Law 14): {twice}"
+        assert twice == {}, f"a batch id of {name} was for two things (Law 14): {twice}"
 
 
 def _assert_lineage(world: World) -> None:

@@ -125,7 +125,7 @@ class WatchedStore(MemoryStore):
         if self._stray is not None and (method, key) != ("delete", self._stray):
             if not self.fences_may_stray:
                 self.violations.append(
-                    f"1a.8: a fence stays in the log of an attempt that was resumed meanwhile: {self._stray}"
+                    f"1a.8: a fence stays in the log of an attempt that was resumed in the meantime: {self._stray}"
                 )
             self._stray = None
         if key == self._stray:

@@ -71,7 +71,7 @@ class SimulatedConnector:
         return "passing-over" in source.options["name"]
 
     def explain(self, failure: str) -> str | None:
-        return "the simulated batch failed as it was told to; run it again" if "by zero" in failure else None
+        return "the simulated batch failed as ordered; run it again" if "by zero" in failure else None
 
 
 class OpenSimulated:

@@ -540,8 +540,8 @@ def alarm(life: Life) -> dict[str, str]:
 
     life.run(StartPlan("fresh"), 3, once_it_runs=strike)
     told = life.stream.events(BatchesSkipped)
-    assert told, "it was not told"
-    return {"outcome": f"told: batches {list(told[-1].batch_ids)}; {life.verdict()}"}
+    assert told, "it was not reported"
+    return {"outcome": f"reported: batches {list(told[-1].batch_ids)}; {life.verdict()}"}
 
 
 def _back_to(stopped: Event, life: Life) -> StartPlan:

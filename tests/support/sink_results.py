@@ -43,7 +43,7 @@ EXPECTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "from_zero": ("refused: holds 0 to 1", _LOST),
         "new_output": ("exact", "BATCH_METADATA_NOT_FOUND"),
         "undo": ("exact", ""),
-        "alarm": ("told: batches [1, 2]; 10 of 20 rows lost", ""),
+        "alarm": ("reported: batches [1, 2]; 10 of 20 rows lost", ""),
     },
     "table of files": {"restore": ("exact", ""), "from_zero": ("refused: holds 0 to 1", _LOST)},
     "delta": {**_SKIPS, **_UNDOES, "from_zero": ("10 of 10 rows doubled", _LOST)},

@@ -23,4 +23,4 @@ def misplaced(environ: Mapping[str, str], package_file: str, prefix: str = sys.p
     place = Path(package_file).resolve().parent
     if UNDER_TOX not in environ or place.is_relative_to(Path(prefix).resolve()):
         return None
-    return f"tox tests the wheel, but the package that was imported lies in {place}, outside of {prefix}"
+    return f"tox tests the wheel, but the package that was imported is in {place}, outside of {prefix}"

@@ -24,7 +24,7 @@ def begin(on: Stage, *words: str) -> None:
 def stopped_and_resumed(on: Stage) -> None:
     begin(on)
     on.shell("stop", STREAM, "--reason", "a pause")
-    on.shell("resume", STREAM, "--reason", "it is over")
+    on.shell("resume", STREAM, "--reason", "it has ended")
     on.grow()
     on.shell("stop", STREAM, "--request-id", "r-1")
     on.shell("stop", STREAM, "--request-id", "r-1")

@@ -59,9 +59,9 @@ class Recorder:
             self._rows[row.name] = {**_facts(row), "said": said, "seeded": is_seeded}
             self._plans[row.name] = plans
             return
-        assert self._before[row.name]["said"] == said, "record anew with STREAMSTATE_RECORD=1"
+        assert self._before[row.name]["said"] == said, "record again with STREAMSTATE_RECORD=1"
         for before, now in zip(self._plans_before[row.name], plans, strict=True):
-            assert compare(before, now).differences == (), "record anew with STREAMSTATE_RECORD=1"
+            assert compare(before, now).differences == (), "record again with STREAMSTATE_RECORD=1"
 
     def write(self) -> None:
         """Write what was seen into the record; of rows that were not tried this time, what was seen before."""

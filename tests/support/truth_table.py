@@ -419,7 +419,7 @@ ROWS: tuple[Row, ...] = (
     ),
     _row(
         "watermark added",
-        "a watermark where there was none (update mode)",
+        "a watermark, and there was none before (update mode)",
         _s(_with(SUMS, ("." + _DELAY, "")), "update"),
         _s(SUMS, "update"),
         "drain",

@@ -133,13 +133,13 @@ while not os.path.exists(base + "/enough"):
 query.stop()
 spark.stop()
 """,
-    "started anew by the script": """
+    "restarted by the script": """
 while True:
     query = start()
     query.awaitTermination(3)
     query.stop()
 """,
-    "started anew when it ended": """
+    "restarted when it ended": """
 while True:
     query = writer.trigger(availableNow=True).start(base + "/out")
     query.awaitTermination()

@@ -87,7 +87,7 @@ class YarnDrivers:
         try:
             listed = [str(app["id"]) for app in self._cluster.applications()]
         except OSError as error:
-            listed = [f"the ResourceManager does not tell: {error}"]
+            listed = [f"the ResourceManager does not report it: {error}"]
         return [*listed, *(f"pid {pid}" for pid in self._cluster.container_processes())]
 
     def _settle(self) -> None:

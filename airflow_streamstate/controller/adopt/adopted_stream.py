@@ -152,7 +152,7 @@ def take_hold(context: ControllerContext, control: StreamControl, wanted: Adopti
     there = stored.value
     if dict(there.checkpoints) != dict(wanted.checkpoints):
         raise ConflictError(
-            "this stream's adoption was begun with other checkpoints",
+            "this stream's adoption was started with other checkpoints",
             stream_id=control.stream_id,
             checkpoints=dict(there.checkpoints),
             next_step=f"Name these; or `streamstate adopt {control.stream_id} --give-up` first.",
@@ -215,7 +215,7 @@ def _under_way(stream_id: str, adoption: Adoption | None = None) -> ConflictErro
         "another adoption of this stream is under way",
         stream_id=stream_id,
         **facts,
-        next_step=f"Wait for it; if it was cut short, the same command goes on with it after {HOLD_SECONDS:.0f} s.",
+        next_step=f"Wait for it; if it was cut short, the same command continues with it after {HOLD_SECONDS:.0f} s.",
     )
 
 
@@ -524,7 +524,7 @@ def give_up(context: ControllerContext, stream_id: str, open_place: OpenPlace) -
             failures += map(str, failed_to_take_back(barriers.values(), hold.confirm))
             if failures:
                 raise ConflictError(
-                    "a barrier of this adoption could not be taken back",
+                    "a barrier of this adoption could not be withdrawn",
                     stream_id=stream_id,
                     reasons=failures,
                     next_step="Repair that, and give it up again; a stream whose old checkpoint is gone is retired"
@@ -602,7 +602,7 @@ def _retire(hold: Hold) -> bool:
         return False
     _refuse_begun(hold, stored)
     if stored.value.retirement is None:
-        retirement = Retirement(context.clock.now(), context.requested_by, "its adoption was given up")
+        retirement = Retirement(context.clock.now(), context.requested_by, "its adoption was abandoned")
         # Fails where a deploy has moved the register since the check.
         context.update_register(hold.control, lambda register: replace(register, retirement=retirement), since=stored)
     return True
@@ -614,7 +614,7 @@ def _refuse_begun(hold: Hold, stored: Stored[StreamRegister]) -> None:
         said = [entry.event for entry in control.journal(deployment_id).events()]
         if any(isinstance(event, QueryStarted) for event in said) or _has_run(hold, deployment_id):
             raise ConflictError(
-                "this stream has gone on with the adopted query: started as it was, that would run the same batches",
+                "this stream has continued with the adopted query: started as it was, that would run the same batches",
                 stream_id=control.stream_id,
                 deployment_id=deployment_id,
                 next_step="Deploy or roll back the stream instead.",

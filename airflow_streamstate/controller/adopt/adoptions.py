@@ -257,7 +257,7 @@ class Adoptions:
                     self._refuse_gone_on(barriers, manifest)
             elif control.request(request_id) is None:
                 raise ConflictError(
-                    "this stream was adopted, and has gone on since",
+                    "this stream was adopted, and has continued since",
                     stream_id=stream_id,
                     deployment_id=register.value.deployment_id,
                     next_step="Deploy it as any other stream.",
@@ -333,7 +333,7 @@ class Adoptions:
         except StreamStateError as failure:
             left = str(failure)
         except KeyboardInterrupt:
-            left = "it was interrupted while it was taken back"
+            left = "it was interrupted while it was withdrawn"
         if not left:
             return
         advice = (
@@ -386,8 +386,8 @@ def _clean_up_lost(hold: Hold, barriers: Collection[OutsideBarrier], lost: Confl
 def _advising_that_the_barrier_stays(stream_id: str) -> Iterator[None]:
     """Add to a failure after the query was taken that the barrier stays."""
     advice = (
-        "The old query has ended, and its barrier stays: the same command goes on;"
-        f" `streamstate adopt {stream_id} --give-up` takes it back, as long as nothing has gone on from it."
+        "The old query has ended, and its barrier stays: the same command continues;"
+        f" `streamstate adopt {stream_id} --give-up` withdraws it, as long as nothing has continued from it."
     )
     try:
         yield

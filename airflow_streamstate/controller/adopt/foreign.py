@@ -59,7 +59,7 @@ def open_foreign(home: Home, uri: str, open_place: OpenPlace) -> Checkpoint:
     _refuse_others(place, uri)
     if not checkpoint.exists():
         raise InvalidRequestError(
-            "no checkpoint lies there",
+            "there is no checkpoint there",
             checkpoint=uri,
             next_step="Name the folder that the query has as checkpointLocation: it contains `metadata`.",
         )
@@ -120,7 +120,7 @@ def _refuse_others(place: str, uri: str) -> None:
     found = _OF_A_SNAPSHOT.fullmatch(place)
     if found is not None and is_stream_id(found["stream"]) and is_id(found["snapshot"]):
         raise InvalidRequestError(
-            "this is a snapshot of another home's, and a snapshot is never written to",
+            "this is a snapshot of a different home, and a snapshot is never written to",
             checkpoint=uri,
             stream_id=found["stream"],
             snapshot_id=found["snapshot"],
@@ -171,7 +171,7 @@ def need_position(checkpoint: Checkpoint, uri: str) -> Position:
     position = checkpoint.position()
     if position.batch_id is None:
         raise InvalidRequestError(
-            "this query has committed no batch yet, so a stream could not go on from it",
+            "this query has committed no batch yet, so a stream could not continue from it",
             checkpoint=uri,
             next_step="Wait for its first batch; or deploy the script as a new stream.",
         )
@@ -183,7 +183,7 @@ def _refuse_drained(checkpoint: Checkpoint, uri: str) -> None:
     entry = checkpoint.read_offset(commits[-1]) if commits else None
     if entry is not None and entry.mark is not None and entry.mark.kind == "drain":
         raise UnsupportedCheckpointError(
-            "this checkpoint was drained, so no query can go on from it: its watermark is at the end of time",
+            "this checkpoint was drained, so no query can continue from it: its watermark is at the end of time",
             checkpoint=uri,
             stream_id=entry.mark.stream_id,
             next_step="Deploy the stream that it belongs to.",
@@ -301,8 +301,8 @@ class _TakenBack:
     @property
     def words(self) -> str:
         if self.is_committed:
-            return f"batch {self.batch_id} was committed just as the barrier was taken back; "
-        return f"batch {self.batch_id} was not committed; the barrier was taken back; "
+            return f"batch {self.batch_id} was committed just as the barrier was withdrawn; "
+        return f"batch {self.batch_id} was not committed; the barrier was withdrawn; "
 
 
 def _take_back(barrier: OutsideBarrier, batch_id: int, confirm: Callable[[], None]) -> _TakenBack:
@@ -330,7 +330,7 @@ def _words(step: OutsideStep | _Unreadable, last: _TakenBack | None) -> str:
     if isinstance(step, Unsure):
         return (
             f"batch {step.batch_id} is committed; waiting for {SETTLE_SECONDS:g} s whether batch"
-            f" {step.barrier_id} begins all the same"
+            f" {step.barrier_id} starts all the same"
         )
     return f"the barrier is behind batch {step.batch_id}; waiting for its commit"
 
@@ -341,17 +341,17 @@ def _too_late(step: OutsideStep, deadline_seconds: float, last: _TakenBack | Non
             "the query planned no batch in this time, and an idle query does not notice a barrier; nothing was changed",
             waited_seconds=deadline_seconds,
             batch_id=step.batch_id,
-            next_step="Adopt it when input comes, with a longer --deadline; or stop it yourself, and use --stopped.",
+            next_step="Adopt it when input arrives, with a longer --deadline; or stop it yourself, and use --stopped.",
         )
     if last.is_committed:
         return DeadlineExceededError(
-            "the batch was committed just as the barrier behind it was taken back: the query may have ended there",
+            "the batch was committed just as the barrier after it was withdrawn: the query may have ended there",
             waited_seconds=deadline_seconds,
             batch_id=last.batch_id,
             next_step="Check whether it runs. If it has ended, use --stopped, or start it again: its log is as before.",
         )
     return DeadlineExceededError(
-        "the batch under the barrier was not committed in this time; the barrier was taken back",
+        "the batch under the barrier was not committed in this time; the barrier was withdrawn",
         waited_seconds=deadline_seconds,
         batch_id=last.batch_id,
         next_step="Check whether the query failed; started again, it runs this batch as before. If a batch takes that"

@@ -165,7 +165,7 @@ class ForcedEnd:
                 current_deployment_id=register.deployment_id,
                 current_attempt=register.attempt,
                 moved_by=register.updated_by,
-                next_step=f"`streamstate status {register.stream_id}` shows where it stands; then decide again.",
+                next_step=f"`streamstate status {register.stream_id}` shows its state; then decide again.",
             )
 
     def _hold(self) -> None:
@@ -419,7 +419,7 @@ def _late(seen: Observation, order: CommandView, deadline_seconds: float) -> Dea
     state = seen.state
     is_begun = seen.command_status(order.command_id).is_begun
     if is_begun:
-        fact = "the order stands: its driver obeys it already, which cannot be taken back"
+        fact = "the order stays in effect: its driver obeys it already, which cannot be withdrawn"
     elif state in ("stopping", "draining"):
         fact = "this order is withdrawn, and an earlier one is being obeyed"
     elif state == "lost":

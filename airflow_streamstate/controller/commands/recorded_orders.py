@@ -219,13 +219,13 @@ def _refuse_cancel(control: StreamControl, seen: Observation, verb: EndingVerb) 
     facts = {"stream_id": seen.stream_id, "deployment_id": seen.deployment_id}
     if drain is None:
         raise ConflictError(
-            "no drain of this deployment is under way, so there is none to take back",
+            "no drain of this deployment is under way, so nothing can be withdrawn",
             **facts,
-            next_step=f"`streamstate status {seen.stream_id}` shows where it stands.",
+            next_step=f"`streamstate status {seen.stream_id}` shows its state.",
         )
     if any(event.command_id == drain.command_id for event in seen.of_kind(Draining, any_attempt=True)):
         raise ConflictError(
-            "the flush of this drain has begun, and is not taken back",
+            "the flush of this drain has started, and cannot be withdrawn",
             **facts,
             command_id=drain.command_id,
             next_step=f"Let it come to its end; `streamstate rollback {seen.stream_id} --snapshot` with its snapshot"
@@ -270,7 +270,7 @@ def _not_running(seen: Observation, verb: OrderVerb, state: str) -> StreamStateE
     hints = {
         "stop": "Deploy takes over from where it ended, and keeps its state; resume starts it again.",
         "snapshot": "Resume it first; deploy and drain take their own snapshot of where it ended.",
-        "cancel": "There is nothing to take back.",
+        "cancel": "There is nothing to withdraw.",
         "drain": "Only when its driver is surely dead: `resume --assume-dead`, then drain.",
     }
     return ConflictError(

@@ -396,7 +396,7 @@ def someone_was_first(control: StreamControl) -> ConflictError:
         deployment_id=None if register is None else register.deployment_id,
         attempt=None if register is None else register.attempt,
         changed_by=None if register is None else (intent.requested_by if intent is not None else register.updated_by),
-        next_step=f"`streamstate status {control.stream_id}` shows where it stands; then decide again.",
+        next_step=f"`streamstate status {control.stream_id}` shows its state; then decide again.",
     )
 
 

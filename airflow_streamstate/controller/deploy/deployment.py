@@ -96,12 +96,12 @@ def refuse_sent_once(request: Change, manifest: SnapshotManifest) -> tuple[str, 
             continue
         if name not in request.terms.accept_lost_input:
             raise InputLostError(
-                "a source of this query cannot be read again, so no start can go on from its offset",
+                "a source of this query cannot be read again, so no start can continue from its offset",
                 query_name=name,
                 sources=found,
                 snapshot_id=manifest.snapshot_id,
                 offsets=list(lines),
-                next_step=f"Say --accept-lost-input {name}: it then reads what is sent from its start on, and what was"
+                next_step=f"Pass --accept-lost-input {name}: it then reads what is sent from its start on, and what was"
                 " sent since, or was read and not committed, is lost. A fresh start leaves its state behind.",
             )
         notes += [
@@ -155,7 +155,7 @@ def refuse_to_fall_back(
     found = left_behind(control, seen)
     if seen is None or found is None:
         return
-    way = f"`streamstate rollback {seen.stream_id} --snapshot {found.snapshot_id or 'ID'}` goes on from there"
+    way = f"`streamstate rollback {seen.stream_id} --snapshot {found.snapshot_id or 'ID'}` continues from there"
     raise ConflictError(
         "the deployment before was started fresh and ran no query; the stream has a position from before it, and does"
         " not start with nothing again by itself",
@@ -377,7 +377,7 @@ class Deploying:
             try:
                 return create_unadopted(self._control, register)
             except ObjectExistsError:
-                raise VersionConflictError("the stream has just come to be", stream_id=register.stream_id) from None
+                raise VersionConflictError("the stream has just been created", stream_id=register.stream_id) from None
         return self._update(stored, intent=intent)
 
     def _update(self, stored: Stored[StreamRegister], **changes: Any) -> Stored[StreamRegister]:
@@ -477,7 +477,7 @@ class Deploying:
                 raise taken(there) from None
             if there.start != spec.start:
                 raise ConflictError(
-                    "the stream has moved on since this request was begun",
+                    "the stream has moved on since this request was started",
                     deployment_id=there.deployment_id,
                     start_then=there.start.snapshot_id,
                     start_now=spec.start.snapshot_id,

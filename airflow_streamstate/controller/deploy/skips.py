@@ -256,7 +256,7 @@ class Skips:
                 query_name=order.terms.query_name,
                 batch_id=order.terms.batch_id,
                 planned=planned,
-                next_step="Only the batch that the next start would run first can be skipped; --query says whose.",
+                next_step="Only the batch that the next start would run first can be skipped; --query names its query.",
             )
         moves = _moves(seen, names[0], checkpoints[names[0]], order.terms.batch_id)
         return SkipView(seen.stream_id, seen.deployment_id, names[0], order.terms.batch_id, moves)

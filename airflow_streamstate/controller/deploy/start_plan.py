@@ -83,7 +83,7 @@ def refuse_used(predecessor: Observation, beginning: SnapshotManifest, end: Snap
             deployment_id=predecessor.deployment_id,
             batches={name: list(batches) for name, batches in used.items()},
             snapshot_id=beginning.snapshot_id,
-            next_step="Go on from its end, or undo what it wrote.",
+            next_step="Continue from its end, or undo what it wrote.",
         )
 
 
@@ -136,7 +136,7 @@ def moving(start: Start, asked: Mapping[str, str], manifest: SnapshotManifest | 
         raise InvalidRequestError(
             "a start at other offsets cannot move a source as well",
             folders=sorted(asked),
-            next_step="Move it by one deployment, and begin elsewhere by the next one.",
+            next_step="Move it by one deployment, and start elsewhere by the next one.",
         )
     places = {name: _places(query) for name, query in manifest.queries.items()}
     moves = {}
@@ -221,7 +221,7 @@ def _checked(home: Home, request: DeployRequest, manifest: SnapshotManifest) -> 
         _check_snapshot(name, known, manifest, allow_state_loss=request.terms.allow_state_loss)
         if request.terms.begins_at is not None:
             at = format_time(request.terms.begins_at)
-            notes.append(f"query {name} begins with the input since {at}: its sources are asked for it")
+            notes.append(f"query {name} starts with the input since {at}: its sources are asked for it")
         else:
             moves = _moves(home, name, known, manifest, request.terms.offsets[name])
             _need_consent(name, moves, request)
@@ -274,7 +274,7 @@ def _moves(
     for identity, first, second in zip(_padded(known), stood_at, given, strict=True):
         _check_offset(name, identity, first, second)
     control = home.control(manifest.stream_id)
-    with leased(control, manifest.snapshot_id, "a deploy that begins elsewhere", is_kept_anyhow=True) as lease:
+    with leased(control, manifest.snapshot_id, "a deploy that starts elsewhere", is_kept_anyhow=True) as lease:
         here = lease.landed(home.places, manifest, [name])
         data = lease.logs_of(home.checkpoints, here, name)
         entry = data.read_offset(known.position.batch_id or 0)
@@ -299,7 +299,7 @@ def _check_offset(name: str, identity: SourceIdentity, stood_at: str, given: str
         ) from None
     if connector.name == FILE and order == "ahead":
         raise InvalidRequestError(
-            "a file source counts the files that it has listed, so no offset is ahead of where it stood",
+            "a file source counts the files that it has listed, so no offset is ahead of where it was",
             **facts,
             stood_at=stood_at,
             next_step="To skip files give a time (--at): it is compared with their modification times.",
@@ -312,7 +312,7 @@ def _need_consent(name: str, moves: Sequence[SourceMove], request: DeployRequest
             "a start there skips input or reads input again, and that was not accepted",
             query_name=name,
             moves=list(describe(moves)),
-            next_step=f"Where that is meant, deploy with {missing}.",
+            next_step=f"If that is meant, deploy with {missing}.",
         )
 
 

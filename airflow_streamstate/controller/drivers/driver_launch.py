@@ -194,7 +194,7 @@ class Drivers:
         record = control.launch(spec.deployment_id, launch_key_for(spec.deployment_id, attempt))
         if record is not None and not self._warm.can_be_asked(self.places.handle(spec, record)):
             # Its folder was removed in the meantime, so its end could never be proven.
-            self.close(control, spec.deployment_id, attempt, "the driver that waited for it was given up")
+            self.close(control, spec.deployment_id, attempt, "the driver that waited for it was abandoned")
         return True
 
     def _handed_over(self, control: StreamControl, spec: DeploymentSpec, launch_key: str) -> LaunchHandle | None:
@@ -223,7 +223,7 @@ class Drivers:
             return ""
         if spec.version.launcher is not None:
             return (
-                f"checkpoints lie in a folder of this machine ({checkpoints.root}), and drivers run where"
+                f"checkpoints are in a folder of this machine ({checkpoints.root}), and drivers run where"
                 f" {spec.version.launcher.name} starts them: they must see the same folder at the same path"
             )
         connection = self._connection(spec)
@@ -272,7 +272,7 @@ class Drivers:
     def _request(self, spec: DeploymentSpec, attempt: int, secrets: Resolved, place: PlaceCode) -> LaunchRequest:
         if spec.checkpoints_uri != self._home.checkpoints.uri:
             raise InvalidRequestError(
-                "the checkpoints of this deployment lie elsewhere",
+                "the checkpoints of this deployment are elsewhere",
                 deployment_id=spec.deployment_id,
                 checkpoints_uri=spec.checkpoints_uri,
                 configured=self._home.checkpoints.uri,

@@ -132,8 +132,8 @@ def undone_break(
     which = f"{_listed((-1 if began is None else began) + 1, ended)}, up to those of {holder_id},"
     kind: BreakKind = "overlap" if means in (None, "doubled") else "undone"
     detail = {
-        None: f"{which} were to be undone, and no event says that they were: the sink may hold them twice",
-        "doubled": f"{which} came again on a sink that takes nothing back, as was accepted",
+        None: f"{which} had to be undone, and no event reports that they were: the sink may hold them twice",
+        "doubled": f"{which} were written again to a sink that cannot undo rows, as was accepted",
         "command": f"{which} were taken out of the sink by the command that was given",
     }.get(means, f"{which} were taken out of the sink")
     return Break(kind, deployment_id, query_name, "", _id(ended), _id(began), detail, accepted=means is not None)
@@ -144,7 +144,7 @@ def move_breaks(event: Skipped | Repositioned) -> list[Break]:
     why = (
         f"batch {event.batch_id} was skipped, as {event.requested_by} asked for"
         if isinstance(event, Skipped)
-        else "it began at other offsets, as was asked for"
+        else "it started at other offsets, as was asked for"
     )
     detail = f"{why}: {event.reason}" if event.reason else why
     found = []
@@ -174,9 +174,9 @@ def _of_batches(ended: int | None, began: int | None, deployment_id: str, query_
     kind: BreakKind = "overlap" if first < last else "gap"
     batches = _listed(min(last, first) + 1, max(last, first))
     detail = (
-        f"{batches} of the predecessor came after where this deployment began: the sink may hold them twice"
+        f"{batches} of the predecessor are after where this deployment started: the sink may hold them twice"
         if kind == "overlap"
-        else f"this deployment began behind {batches}, which its predecessor never committed"
+        else f"this deployment started after {batches}, which its predecessor never committed"
     )
     return Break(kind, deployment_id, query_name, "", _id(ended), _id(began), detail)
 
@@ -187,7 +187,7 @@ def _of_source(pair: _Pair, connectors: Iterable[SourceConnector], deployment_id
         return []
     sends_once = {one.name for one in connectors if isinstance(one, SendingOnceConnector)}
     if pair.began_at == NO_OFFSET and pair.connector_name in sends_once:
-        detail = "the source sends each row once, so it began without an offset: what was sent between the two is lost"
+        detail = "the source sends each row once, so it started without an offset: what was sent in between is lost"
         return [Break("gap", deployment_id, query_name, pair.source, pair.ended_at, pair.began_at, detail)]
     parts = _parts(pair.ended_at, pair.began_at) or [("", pair.ended_at, pair.began_at, order)]
     return [
@@ -239,7 +239,7 @@ def _pairs(end: Edge, start: Edge, *, keeps_places: bool) -> tuple[list[_Pair], 
             pairs.append(_paired(same, source))
     # A source that is gone and one that is new may be the same under another description.
     new = [source for source in new if source.line != NO_OFFSET]
-    words = f"{_whats(left)} ended, and {_whats(new)} began, behind an offset" if left and new else ""
+    words = f"{_whats(left)} ended, and {_whats(new)} started, after an offset" if left and new else ""
     return pairs, words
 
 
@@ -414,7 +414,7 @@ def describe(one: Repeat) -> str:
     text = f"{which}batch {one.batch_id} of {one.query_name} {runs}, into {one.sink}"
     if one.means == "skipped":
         return f"{text}, where no batch is there twice"
-    sink = "which cannot tell" if one.means == "doubled" else "of which only the script knows whether it can tell"
+    sink = "which cannot detect it" if one.means == "doubled" else "of which only the script knows whether it can"
     return f"{text}, {sink} a batch that it was given before{_how_much(one)}"
 
 
@@ -563,5 +563,5 @@ def _named(said: Sequence[Event]) -> str:
 
 
 def _with_end(said: Sequence[Event]) -> str:
-    end = next((event.kind.lower() for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), "no last word")
+    end = next((event.kind.lower() for event in reversed(said) if isinstance(event, TERMINAL_EVENTS)), "no last event")
     return f"{_named(said)} ({end})"

@@ -61,7 +61,7 @@ class Slower:
     """A query that falls behind, and reads less than in the version before, or than an unknown rate.
 
     Attributes:
-        text: both rates, as a clause: ``reads 5 rows/s while 10 rows/s come, and the version before read 10 rows/s``.
+        text: both rates, as a clause: ``reads 5 rows/s while 10 rows/s arrive, and the version before read 10 rows/s``.
         factor: rate of the version before divided by the rate of this one; None where unknown.
     """
 
@@ -135,7 +135,7 @@ def _slower(pace: ReadPace, before: ReadPace | None) -> Slower | None:
             return None
     text = (
         f"reads {describe_rate(pace.read_per_second, pace.unit)} while {describe_rate(pace.came_per_second, pace.unit)}"
-        f" come, and the version before read {describe_rate(was, pace.unit)}; "
+        f" arrive, and the version before read {describe_rate(was, pace.unit)}; "
         f"{counted(pace.least, pace.unit)} behind at the least, {pace.least_before:,} before"
     )
     return Slower(text, factor)
@@ -182,7 +182,7 @@ def decide_caught_up(seen: Observation, at_most: int = 0) -> CaughtUp:
     What comes after the end of a run that ended by itself is the next attempt's.
     """
     if seen.has_come_to_its_end:
-        return CaughtUp(True, "it has come to its end by itself")
+        return CaughtUp(True, "it has ended by itself")
     beat = seen.heartbeat
     names = sorted({event.query_name for event in seen.of_kind(QueryStarted)})
     if beat is None or beat.attempt != seen.attempt or not names:
@@ -208,7 +208,7 @@ def query_caught_up(query: QueryBeat | None, at_most: int = 0) -> CaughtUp:
         return CaughtUp(False, "how far it is behind is not known yet")
     untold = [f"{lag.source}: {lag.untold}" for lag in lags if lag.behind is None]
     if untold:
-        return CaughtUp(False, f"how far it is behind cannot be told ({'; '.join(untold)})")
+        return CaughtUp(False, f"how far it is behind is not known ({'; '.join(untold)})")
     # A source that never pauses always has a lag: smallest right after a commit, when no look may happen.
     is_so = all((left := left_at_least(lag)) is not None and left <= at_most for lag in lags)
     return CaughtUp(is_so, describe_behind(lags))
@@ -394,7 +394,7 @@ def _doubts(
         if doubt is None:
             continue
         still_seconds = _stands_still(seen, query, before, wanted) if committed > 0 else 0.0
-        still = f"; it stands still: nothing was committed for {still_seconds:.0f} s" if still_seconds else ""
+        still = f"; it makes no progress: nothing was committed for {still_seconds:.0f} s" if still_seconds else ""
         yield _Doubt(f"query {name} {doubt.text}{still}", doubt.is_fatal or bool(still))
     if _script_may_end(seen, ended):
         yield _Doubt("its queries have ended by themselves, and its script has not ended yet", is_fatal=False)
@@ -407,7 +407,7 @@ def _doubt_of_run(seen: Observation, name: str, committed: int, wanted: UpgradeT
     text = f"query {name} has committed {count} {'batch' if count == 1 else 'batches'}, and its run has not ended yet"
     still_seconds = _stands_still(seen, query, None, wanted) if committed > 0 else 0.0
     if still_seconds:
-        return _Doubt(f"{text}; it stands still: nothing was committed for {still_seconds:.0f} s", is_fatal=True)
+        return _Doubt(f"{text}; it makes no progress: nothing was committed for {still_seconds:.0f} s", is_fatal=True)
     is_behind = wanted.caught_up and not query_caught_up(query).is_so
     return _Doubt(text, is_fatal=committed <= 0 or is_behind)
 

@@ -46,7 +46,7 @@ from airflow_streamstate.protocol.events import Event, QueryStarted, Repositione
 from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
-from airflow_streamstate.protocol.policies import SettledCustody
+from airflow_streamstate.protocol.policies import SettledLineage
 from airflow_streamstate.protocol.positions import Downtime, SourceIdentity, SourceMove
 from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
 
@@ -86,7 +86,7 @@ def backward_breaks(
                 continue
             detail = (
                 f"batch {number} ends before batch {before_id}{f' ({part})' if part else ''}: input was read again, or"
-                " passed over, and the position is not one to go on from"
+                " passed over, and no query can continue from the position"
             )
             is_accepted = accepted_to is not None and number <= accepted_to
             what = identity.what or f"source {place}"
@@ -254,7 +254,7 @@ def start_of(
 
 
 @dataclass(frozen=True)
-class QueryCustody:
+class QueryLineage:
     """One query in one deployment.
 
     Attributes:
@@ -269,7 +269,7 @@ class QueryCustody:
 
 
 @dataclass(frozen=True)
-class DeploymentCustody:
+class DeploymentLineage:
     """One deployment in the chain, with the queries that were started in it.
 
     Attributes:
@@ -280,7 +280,7 @@ class DeploymentCustody:
     predecessor_id: str | None
     mode: str
     snapshot_id: str | None
-    queries: dict[str, QueryCustody]
+    queries: dict[str, QueryLineage]
     rewritten: str = ""
 
 
@@ -331,11 +331,11 @@ class Lineage(View):
     )
 
     stream_id: str
-    deployments: tuple[DeploymentCustody, ...]
+    deployments: tuple[DeploymentLineage, ...]
     breaks: tuple[Break, ...]
     not_running: tuple[NotRunning, ...]
     unread: tuple[str, ...]
-    settled: SettledCustody | None = None
+    settled: SettledLineage | None = None
     downtimes: tuple[Downtime, ...] = ()
     repeats: tuple[Repeat, ...] = ()
     sent_once: tuple[SentOnce, ...] = ()
@@ -384,7 +384,7 @@ def lineage_of(
     return reader.read(ids[ids.index(since) :] if since is not None else ids)
 
 
-def _settled(control: StreamControl) -> SettledCustody | None:
+def _settled(control: StreamControl) -> SettledLineage | None:
     try:
         return Retention(control).read().settled
     except DataError:
@@ -399,7 +399,7 @@ class _LogReader:
         home: Home,
         control: StreamControl,
         connectors: Sequence[SourceConnector],
-        settled: SettledCustody | None,
+        settled: SettledLineage | None,
         *,
         every_entry: bool,
     ) -> None:
@@ -467,11 +467,11 @@ class _LogReader:
         events = self._events(deployment_id)
         return any(isinstance(event, QueryStarted) and event.query_name == name for event in events)
 
-    def _deployment(self, spec: DeploymentSpec) -> DeploymentCustody:
-        queries: dict[str, QueryCustody] = {}
+    def _deployment(self, spec: DeploymentSpec) -> DeploymentLineage:
+        queries: dict[str, QueryLineage] = {}
         start, words = spec.start, rewritten_words(spec.start.rewrite)
         if self._is_settled(spec.deployment_id):
-            return DeploymentCustody(
+            return DeploymentLineage(
                 spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries, words
             )
         before = None if start.snapshot_id is None else self._manifest(spec)
@@ -485,7 +485,7 @@ class _LogReader:
                 queries[name] = self._query(spec, first, None if before is None else before.queries.get(name))
             except StreamStateError as error:
                 self._unread.append(f"{spec.deployment_id}, query {name}: {error}")
-        return DeploymentCustody(
+        return DeploymentLineage(
             spec.deployment_id, start.predecessor_id, start.mode, start.snapshot_id, queries, words
         )
 
@@ -502,7 +502,7 @@ class _LogReader:
         checkpoint = Checkpoint(self._home.checkpoints, folder)
         return checkpoint if checkpoint.exists() else None
 
-    def _query(self, spec: DeploymentSpec, first: QueryStarted, known: QuerySnapshot | None) -> QueryCustody:
+    def _query(self, spec: DeploymentSpec, first: QueryStarted, known: QuerySnapshot | None) -> QueryLineage:
         """One query of a deployment, compared with the deployment that ran it last before."""
         name = first.query_name
         checkpoint = self._checkpoint(spec.deployment_id, name)
@@ -526,11 +526,11 @@ class _LogReader:
         if first.how == "fresh" or (holder_id is None and known is None):
             if end is not None and end.batch_id is not None:
                 self._breaks.append(_fresh(spec.deployment_id, name, end.batch_id))
-            return QueryCustody(None, last, "logs")
+            return QueryLineage(None, last, "logs")
         start = start_of(checkpoint, first, known, end)
         if start is None or end is None:
-            self._unread.append(f"{spec.deployment_id}, query {name}: where it began is not known any more")
-            return QueryCustody(None, last, "records")
+            self._unread.append(f"{spec.deployment_id}, query {name}: where it started is not known any more")
+            return QueryLineage(None, last, "records")
         if first.how == "seeded" and end.batch_id is None:
             end = replace(end, batch_id=start.batch_id)  # a seed always has an entry to start from
         compared = compare_edges(
@@ -546,7 +546,7 @@ class _LogReader:
         if compared.uncompared:
             self._unread.append(f"{spec.deployment_id}, query {name}: {compared.uncompared}: they cannot be compared")
         by_logs = start.evidence == end.evidence == "logs"
-        return QueryCustody(start.batch_id, last, "logs" if by_logs else "records")
+        return QueryLineage(start.batch_id, last, "logs" if by_logs else "records")
 
     def _look_back(self, spec: DeploymentSpec, first: QueryStarted, checkpoint: Checkpoint | None) -> None:
         """Its sources that send rows once, and the steps backwards in its own log."""
@@ -614,7 +614,7 @@ def _passed_over(deployment_id: str, name: str, commits: Sequence[int]) -> list[
 
 
 def _fresh(deployment_id: str, name: str, batch_id: int) -> Break:
-    detail = "it was started with nothing, as was asked by name: its options say where its input begins"
+    detail = "it was started with nothing, as was explicitly requested: its options say where its input starts"
     return Break("gap", deployment_id, name, "", f"batch {batch_id}", "none", detail, accepted=True)
 
 

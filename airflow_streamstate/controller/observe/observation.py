@@ -314,19 +314,19 @@ class Row:
 
 
 STATE_TABLE: tuple[Row, ...] = (
-    Row("drained", "some attempt said Drained", lambda seen: seen.drained is not None),
-    Row("stopped", "the attempt said Stopped", lambda seen: isinstance(seen.terminal, Stopped)),
+    Row("drained", "some attempt reported Drained", lambda seen: seen.drained is not None),
+    Row("stopped", "the attempt reported Stopped", lambda seen: isinstance(seen.terminal, Stopped)),
     Row(
         "failed",
-        "the attempt said Finished, and a query had not come to its end",
+        "the attempt reported Finished, and a query had not ended",
         lambda seen: isinstance(seen.terminal, Finished) and bool(seen.terminal.unfinished),
     ),
-    Row("finished", "the attempt said Finished", lambda seen: isinstance(seen.terminal, Finished)),
-    Row("failed", "the attempt said Failed", lambda seen: isinstance(seen.terminal, Failed)),
-    Row("fenced", "the attempt said Fenced", lambda seen: isinstance(seen.terminal, Fenced)),
+    Row("finished", "the attempt reported Finished", lambda seen: isinstance(seen.terminal, Finished)),
+    Row("failed", "the attempt reported Failed", lambda seen: isinstance(seen.terminal, Failed)),
+    Row("fenced", "the attempt reported Fenced", lambda seen: isinstance(seen.terminal, Fenced)),
     Row("fenced", "another deployment is current", lambda seen: not seen.is_current),
-    Row("failed", "the driver has ended without a last word", lambda seen: _has_ended(seen)),
-    Row("failed", "the attempt was given up before a driver had claimed it", lambda seen: seen.is_closed),
+    Row("failed", "the driver has ended without a last event", lambda seen: _has_ended(seen)),
+    Row("failed", "the attempt was abandoned before a driver had claimed it", lambda seen: seen.is_closed),
     Row(
         "lost",
         "the driver cannot be asked about, and its sign of life is older than lost_after_seconds",
@@ -334,17 +334,17 @@ STATE_TABLE: tuple[Row, ...] = (
     ),
     Row(
         "silent",
-        "the launcher says that the driver lives, and its last heartbeat is older than lost_after_seconds",
+        "the launcher reports that the driver lives, and its last heartbeat is older than lost_after_seconds",
         lambda seen: _is_running(seen) and seen.has_old_heartbeat,
     ),
     Row("draining", "the attempt has accepted a drain, or was started for one", lambda seen: seen.is_draining),
     Row("stopping", "the attempt has accepted a stop", lambda seen: seen.accepted(StopRequest.kind) is not None),
     Row(
         "degraded",
-        "the attempt said QueryFailed of a query, and has not started it again",
+        "the attempt reported QueryFailed of a query, and has not started it again",
         lambda seen: bool(seen.failed_queries),
     ),
-    Row("running", "the attempt said Started", lambda seen: seen.has_started),
+    Row("running", "the attempt reported Started", lambda seen: seen.has_started),
     Row("launching", "otherwise", lambda _seen: True),
 )
 
@@ -632,9 +632,9 @@ def describe_restarts(seen: Observation) -> str:
     if record is None or (record.deployment_id, record.attempt) != (seen.deployment_id, seen.attempt):
         return policy.on_failure
     if gave_up := gave_up_of(seen):
-        return f"given up: {gave_up}"
+        return f"abandoned: {gave_up}"
     if record.is_told:
-        return f"{policy.on_failure}: told at {format_time(record.recorded_at)}"
+        return f"{policy.on_failure}: reported at {format_time(record.recorded_at)}"
     if record.is_started:
         count = len(record.ages_seconds)
         return f"{policy.on_failure}: restarted at {format_time(record.recorded_at)}, {count} of {policy.max_restarts}"

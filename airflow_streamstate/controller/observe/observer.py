@@ -117,7 +117,7 @@ class Observer:
             raise MalformedMessageError(
                 "the record of the current deployment is gone",
                 key=layout.spec_key(control.stream_id, deployment_id),
-                next_step="Put it back from a copy of the home: it says what runs, and nothing else does.",
+                next_step="Put it back from a copy of the home: it records what runs, and nothing else does.",
             ) from None
         events: tuple[NumberedEvent, ...] | None = None
         attempt = stored.value.attempt
@@ -265,7 +265,7 @@ class Observer:
                 deployment_id=deployment_id,
                 read=len(found),
                 not_read_yet=left,
-                next_step="The next looks read on; `streamstate events` shows what they are.",
+                next_step="The next polls read on; `streamstate events` shows what they are.",
             )
         return found
 

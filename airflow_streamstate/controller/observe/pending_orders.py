@@ -127,7 +127,7 @@ def pending_orders(seen: Observation, slots: Iterable[CommandSlot], state: State
             reason=command.reason,
             expires_at=command.deadline_at,
             phase="accepted" if is_begun else "ordered",
-            why=f"it is taken back, and {why}" if command_id in taken_back else why,
+            why=f"it is withdrawn, and {why}" if command_id in taken_back else why,
         )
         found.append(order)
     return tuple(sorted(found, key=lambda order: order.number))
@@ -147,11 +147,11 @@ def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -
     if owner != (seen.stream_id, seen.deployment_id):
         return f"it is meant for deployment {command.deployment_id} of stream {command.stream_id}: no driver obeys it"
     if not seen.is_current or state == "drained":
-        return "no driver will obey it: this deployment is over"
+        return "no driver will obey it: this deployment has ended"
     if is_begun and state in ALIVE:
         return "it is being obeyed"
     if not is_begun and is_late(command, seen.observed_at):
-        return "it has expired: it is not begun any more"
+        return "it has expired: it is not started any more"
     if isinstance(command, StopRequest | SnapshotRequest):
         return _why_of_an_attempt(command, seen, state)
     if state == "silent":
@@ -159,7 +159,7 @@ def _why(command: Command, seen: Observation, state: State, *, is_begun: bool) -
     if state not in ALIVE:
         return "it holds for the next attempt of this deployment"
     if isinstance(command, DrainNotification) and command.rehearse and seen.has_started:
-        return "it is not begun: its flush is tried first, on a fork of the state"
+        return "it is not started: its flush is tried first, on a fork of the state"
     return "the driver has not taken it up yet"
 
 

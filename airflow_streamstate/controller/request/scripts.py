@@ -345,7 +345,7 @@ def modules_beside(script: Path, patterns: tuple[str, ...] | None = None) -> tup
         _check_size(folder, found)
     except OSError as error:
         raise InvalidRequestError(
-            "a file or folder beside the script cannot be read",
+            "a file or folder next to the script cannot be read",
             path=str(error.filename or folder),
             reason=error.strerror or type(error).__name__,
             next_step="Make it readable, or name what the script needs with --modules.",
@@ -496,7 +496,7 @@ def _matched(folder: Path, patterns: tuple[str, ...]) -> set[str]:
                 "modules are named by their path below the script's folder",
                 modules=pattern,
                 folder=str(folder),
-                next_step="Use a pattern such as helpers.py or 'lib/*.py'; --py-files takes what lies elsewhere.",
+                next_step="Use a pattern such as helpers.py or 'lib/*.py'; --py-files takes what is elsewhere.",
             )
         files: set[str] = set()
         for path in folder.glob(pattern):

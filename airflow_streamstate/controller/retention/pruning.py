@@ -24,7 +24,7 @@ from airflow_streamstate.errors import DataError, DeploymentNotFoundError, Strea
 from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
-from airflow_streamstate.protocol.policies import LastPrune, RetentionPolicy, RetentionRegister, SettledCustody
+from airflow_streamstate.protocol.policies import LastPrune, RetentionPolicy, RetentionRegister, SettledLineage
 from airflow_streamstate.protocol.records import DeploymentSpec, StreamRegister
 from airflow_streamstate.protocol.redaction import shortened
 from airflow_streamstate.protocol.terms.version import NO_SNAPSHOTS
@@ -173,7 +173,7 @@ class Copies:
                 "a manifest of the home cannot be read, so it is unknown which copies its snapshot needs",
                 stream_id=self._control.stream_id,
                 snapshot_ids=list(home.unreadable),
-                next_step=f"`streamstate snapshot verify {self._control.stream_id}` tells what is wrong with it.",
+                next_step=f"`streamstate snapshot verify {self._control.stream_id}` shows what is wrong with it.",
             )
         if not self._is_dry:
             refuse_same(self._control, mirror, self._context.home.checkpoints)
@@ -233,7 +233,7 @@ def settle(home: Home, control: StreamControl, retention: Retention, through: st
     if through is None or (before is not None and order_of(before.through) >= order_of(through)):
         return
     is_whole = lineage_of(home, control.stream_id, through=through).is_whole
-    settled = SettledCustody(through, is_whole, home.clock.now())
+    settled = SettledLineage(through, is_whole, home.clock.now())
 
     def edit(register: RetentionRegister) -> RetentionRegister:
         now = register.settled

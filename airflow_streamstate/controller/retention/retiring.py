@@ -130,7 +130,7 @@ class Retiring:
                 self._home.places.need(control.stream_id, uri)
             except UnavailableError as error:
                 raise UnavailableError(
-                    "snapshots of this stream lie at a place that does not answer: nothing was deleted",
+                    "snapshots of this stream are at a place that does not answer: nothing was deleted",
                     stream_id=control.stream_id,
                     place=uri,
                     reason=str(error),

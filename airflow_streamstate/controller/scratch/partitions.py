@@ -72,7 +72,7 @@ def check_changes(plans: Mapping[str, QueryPlan], before: StateRewrite | None, r
     stateful = [plan for plan in plans.values() if plan.is_stateful]
     if not stateful:
         raise InvalidRequestError(
-            "no query of this stream keeps state, so there is none to write anew",
+            "no query of this stream keeps state, so nothing can be rewritten",
             queries=sorted(plans),
             next_step="Leave the rewrite out.",
         )
@@ -82,7 +82,7 @@ def check_changes(plans: Mapping[str, QueryPlan], before: StateRewrite | None, r
     migration = rewrite.migration
     if migration is not None and before is not None and before.migration == migration and not before.is_inverse:
         raise InvalidRequestError(
-            "the current deployment began with this very migration, and it would run a second time",
+            "the current deployment started with this very migration, and it would run a second time",
             migration=migration.name,
             sha256=migration.sha256,
             next_step="Upgrade without it; to run it again on purpose change the file, if only by a comment.",

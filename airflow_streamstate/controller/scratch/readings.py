@@ -124,7 +124,7 @@ def queries_with_state(manifest: SnapshotManifest, query_name: str | None) -> di
         "this snapshot holds positions only: its state was flushed by a drain",
         stream_id=manifest.stream_id,
         snapshot_id=manifest.snapshot_id,
-        next_step="Read the snapshot of kind pre-drain beside it; `streamstate snapshot list` lists them.",
+        next_step="Read the snapshot of kind pre-drain next to it; `streamstate snapshot list` lists them.",
     )
 
 
@@ -193,7 +193,7 @@ def export_uri(out: str, kept: Sequence[str]) -> str:
                 "state cannot be exported to where streams, their snapshots or copies of them are kept",
                 out=out,
                 kept_there=store_uri,
-                next_step="Name a place of its own.",
+                next_step="Name a separate place.",
             )
     return uri.rstrip("/")
 

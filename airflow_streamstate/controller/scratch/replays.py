@@ -146,7 +146,7 @@ def check_out(out: str, kept: Collection[str]) -> str:
                 "a replay does not write to where streams, their snapshots or copies of them are kept",
                 out=str(folder),
                 kept_there=uri,
-                next_step="Name a folder of its own with --out.",
+                next_step="Name a separate folder with --out.",
             )
     try:
         is_taken = next(iter(folder.iterdir()), None) is not None
@@ -521,7 +521,7 @@ class Replays(ScratchRuns):
                 "the script, or a file of it, was changed while it was planned",
                 stream_id=report.stream_id,
                 rehearsal_id=report.rehearsal_id,
-                next_step="Plan it anew.",
+                next_step="Plan it again.",
             )
         new = ReplayRequest(
             change=replace(change, patch=change.patch.but(master=DEFAULT_MASTER, spark_conn_id=None)),

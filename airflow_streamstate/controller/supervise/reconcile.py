@@ -296,7 +296,7 @@ def _not_proven(seen: Observation) -> Leave | None:
     if seen.is_closed or (status is None and not seen.is_claimed) or (status is not None and status.has_ended):
         return None
     if status is not None and status.state in ("running", "pending"):
-        return Leave("ending", "its driver has said its last word, and has not ended yet", ENDING_SECONDS)
+        return Leave("ending", "its driver has written its last event, and has not ended yet", ENDING_SECONDS)
     why = "no launch of it is recorded" if status is None else status.reason
     return Leave("lost", f"it is not known here whether its driver has ended ({why})")
 

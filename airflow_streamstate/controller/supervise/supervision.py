@@ -304,7 +304,7 @@ class Supervision:
             return Leave("held", error.message, due_seconds=1.0)
         whose = f"{upgrade_id}, which nobody drove any more"
         if view.is_over:
-            return Leave("upgrading", f"{whose}, is over: {view.outcome}: {view.state.text}", due_seconds=0.0)
+            return Leave("upgrading", f"{whose}, has ended: {view.outcome}: {view.state.text}", due_seconds=0.0)
         return Leave("upgrading", f"{whose}: {view.waits_for}", due_seconds=max(view.pause_seconds, 0.5))
 
     def _after_return(self, look: Inspection, view: UpgradeView) -> Leave:

@@ -76,7 +76,7 @@ from airflow_streamstate.snapshot.data import check_complete
 # The driver of the old version comes up, rehearsed and waiting, before the given-up one is stopped. It only saves
 # time: where it fails or is late, a driver is launched after the stop, and the step records why.
 
-NOTHING_RUNS = "the given-up version does not run, so there is no time to save"
+NOTHING_RUNS = "the abandoned version does not run, so there is no time to save"
 
 
 def _stay_seconds(tools: Tools) -> float | None:
@@ -152,7 +152,7 @@ def _warming(tools: Tools, state: UpgradeState) -> Next:
     go_cold = partial(_return, tools, state, way, state.text)
     rehearsal_id = str(state.rehearsal_id)
     if way == "handover" and _has_run(tools, state):
-        words = "it has run a batch while the old driver came up, so its beginning is not its end"
+        words = "it has run a batch while the old driver started, so its start is not its end"
         return Act(partial(tools.take, state, "unhealthy", "; ".join(filter(None, (tools.why_given_up(), words)))))
     try:
         if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
@@ -170,7 +170,7 @@ def _warming(tools: Tools, state: UpgradeState) -> Next:
         end = f"it has not reached its first start in {within_seconds:g} s"
     if end:
         return Act(partial(go_cold, end))
-    return Wait("the old version's driver comes up beside the given-up version")
+    return Wait("the old version's driver starts next to the abandoned version")
 
 
 def _has_run(tools: Tools, state: UpgradeState) -> bool:
@@ -357,7 +357,7 @@ def _why_back(tools: Tools, state: UpgradeState) -> str:
     """Why the new version was abandoned, and notes on the rollback."""
     seen = tools.context.observer.observe(tools.stream_id, state.returned_deployment_id)
     again = [
-        f"query {event.query_name}: at most {event.rows_again:,} rows of input come a second time"
+        f"query {event.query_name}: at most {event.rows_again:,} rows of input are written a second time"
         for event in seen.of_kind(Undone, any_attempt=True)
         if event.rows_again is not None
     ]
@@ -463,7 +463,7 @@ def _unhealthy(tools: Tools, state: UpgradeState) -> Next:
     if seen.spec.start.snapshot_id is None and not has_run and built_checkpoints(tools.context.home, tools.old()):
         # Going forward from here would be a fresh start (Law 5).
         kept = ", and the end of the old version was not kept" if beginning is None else ""
-        reason = f"it began with empty state and ran no batch, so the old code would begin with empty state{kept}"
+        reason = f"it started with empty state and ran no batch, so the old code would start with empty state{kept}"
         return Act(partial(_cannot, tools, state, reason))
     if beginning is not None and state.mode == "restore" and seen.state in ENDED:
         standby_id = _standby_id(tools, state)
@@ -522,7 +522,9 @@ def _try(tools: Tools, state: UpgradeState) -> None:
     except StreamStateError as error:
         if is_passing(error) and tools.waited_seconds(state) < PATIENCE_SECONDS:
             raise
-        _undo(tools, state, f"the old code cannot go on from the new one's last commit: {describe_error(error)}", None)
+        _undo(
+            tools, state, f"the old code cannot continue from the new one's last commit: {describe_error(error)}", None
+        )
         return
     tools.take(state, "trying", decision=OldRehearsed(view.rehearsal_id))
 
@@ -577,4 +579,4 @@ def _why_not_gone_back(tools: Tools, state: UpgradeState) -> str:
 
 
 def _cannot(tools: Tools, state: UpgradeState, reason: str) -> None:
-    finish(tools, state, "failed", f"no way back is exact, so the stream was not changed: {reason}")
+    finish(tools, state, "failed", f"no rollback is exact, so the stream was not changed: {reason}")

@@ -166,4 +166,4 @@ def decide_return(report: PlanReport, wanted: ReturnWay | None, undo_problem: st
         # No row is lost or doubled; results of the two versions mix in the open windows.
         return WayBack("forward", f"results of both versions mix in open windows: {report.reason}")
     undo = f"; the new version's output cannot be undone: {undo_problem}" if wanted is None else ""
-    return WayBack(None, f"the old code cannot go on from the new one's last commit: {report.reason}{undo}")
+    return WayBack(None, f"the old code cannot continue from the new one's last commit: {report.reason}{undo}")

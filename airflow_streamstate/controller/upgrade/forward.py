@@ -101,7 +101,7 @@ def finish(
         result = replace(result, stream_state=_state_of_stream(tools))
     if phase == "failed" and tools.upgrade.asked == "upgrade":
         why = tools.why_given_up()
-        text = f"{text}; the new version was given up: {why}" if why and why not in text else text
+        text = f"{text}; the new version was abandoned: {why}" if why and why not in text else text
     tools.take(state, phase, text, result)
     now = tools.journal.need_state(tools.upgrade.upgrade_id)
     if not now.is_over:
@@ -134,7 +134,7 @@ def clear_up(tools: Tools) -> None:
     try:
         tools.context.update_register(tools.control, let_go)
     except StreamStateError as error:
-        log.info("upgrade %s is over, but the register still names it: %s", tools.upgrade.upgrade_id, error)
+        log.info("upgrade %s has ended, but the register still names it: %s", tools.upgrade.upgrade_id, error)
 
 
 def _audited(tools: Tools) -> Lineage | None:
@@ -201,8 +201,8 @@ MAX_DRAIN_TRIES = 3
 """How often a drain is ordered whose driver dies in it."""
 WARM_SECONDS = 120.0
 """How long the new driver may take from its rehearsal to its first start."""
-NO_STANDBY = "no driver is kept ready for the way back"
-CAME_TO_ITS_END = "the stream came to its end"
+NO_STANDBY = "no driver is kept ready for the rollback"
+CAME_TO_ITS_END = "the stream ended"
 LOST = "it is unknown whether the old driver lives"
 UNKNOWN = frozenset({"lost", "silent"})
 """States of the old driver in which it obeys no order, and has not ended, as far as is known."""
@@ -364,7 +364,7 @@ def _planned(tools: Tools, state: UpgradeState) -> Next:
         return Act(lambda: tools.take(state, "waiting"))
     if not tools.upgrade.terms.warm_return:
         return Act(lambda: tools.take(state, "ready"))
-    why = "the new version begins with nothing" if is_fresh else "the old version does not run"
+    why = "the new version starts with nothing" if is_fresh else "the old version does not run"
     return Act(lambda: tools.take(state, "ready", f"{NO_STANDBY}: {why}", NoStandby(why)))
 
 
@@ -378,7 +378,7 @@ def _waiting(tools: Tools, state: UpgradeState) -> Next:
         return Act(partial(_launch_standby, tools, state))
     back = _standby_text(tools, state)
     if back is None:
-        return Wait("the driver for the way back has not reached its first start yet")
+        return Wait("the driver for the rollback has not reached its first start yet")
     if waits:
         text = "; ".join(filter(None, ("the new driver waits", back)))
         return Act(lambda: tools.take(state, "ready", text, Ready(DriverWaits(rehearsal_id))))
@@ -417,7 +417,7 @@ def _standby_text(tools: Tools, state: UpgradeState) -> str | None:
         return f"{NO_STANDBY}: {state.standby.why}"
     rehearsal_id = state.standby.rehearsal_id
     if tools.rehearsals.is_waiting(tools.stream_id, rehearsal_id):
-        return "a driver of the old version waits for the way back"
+        return "a driver of the old version waits for the rollback"
     end = tools.rehearsals.waiting_end(tools.stream_id, rehearsal_id)
     within_seconds = WARM_SECONDS + tools.upgrade.terms.rehearsal_deadline_seconds
     if not end and (tools.context.clock.now() - state.last.taken_at).total_seconds() < within_seconds:
@@ -428,7 +428,7 @@ def _standby_text(tools: Tools, state: UpgradeState) -> str | None:
 def _ready(tools: Tools, state: UpgradeState) -> Next:
     seen = tools.old()
     if not seen.is_current:
-        text = f"{seen.register.updated_by} moved the stream to {seen.register.deployment_id} meanwhile"
+        text = f"{seen.register.updated_by} moved the stream to {seen.register.deployment_id} in the meantime"
         return Act(lambda: finish(tools, state, "refused", text))
     if seen.state in UNKNOWN:
         return Wait(_unknown(seen))

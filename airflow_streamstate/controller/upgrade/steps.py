@@ -122,7 +122,7 @@ class Tools:
             self.stream_id,
             self.request_id(what),
             assume_dead=False,
-            reason=f"the way back of upgrade {self.upgrade.upgrade_id}",
+            reason=f"the rollback of upgrade {self.upgrade.upgrade_id}",
             upgrade_id=self.upgrade.upgrade_id,
         )
 
@@ -323,7 +323,7 @@ def why_not_undone(tools: Tools, state: UpgradeState) -> str:
         return "it never ran"
     seen = tools.context.observer.observe(tools.stream_id, new_id)
     if beginning_id(tools, seen) is None:
-        return "it began with empty state, so there is no handover to go back to"
+        return "it started with empty state, so there is no handover to go back to"
     ran = {event.query_name for event in seen.of_kind(QueryStarted, any_attempt=True)}
     ran |= set(built_checkpoints(tools.context.home, seen))
     sinks = {name: plan.sink.format for name, plan in last_recorded_plans(tools.control, new_id, ran).items()}
@@ -406,7 +406,7 @@ def refusal_of(upgrade: Upgrade, means: Mapping[str, UndoMeans], sinks: Mapping[
     for name, how in means.items():
         sink = f"query {name} writes to {sinks.get(name) or 'a sink without a recorded plan'}"
         if how == "only doubled" and not upgrade.terms_of_return.accept_duplicates:
-            return f"{sink}, which cannot be undone; --accept-duplicates goes back all the same, and rows come twice"
+            return f"{sink}, which cannot be undone; --accept-duplicates goes back all the same, and doubles rows"
         if how in ("by command", "unknown") and not upgrade.terms.undo_command:
             return f"{sink}, which only your own command can undo; --undo-command names it"
     return ""

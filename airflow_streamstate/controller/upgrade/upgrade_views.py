@@ -27,12 +27,12 @@ WORDS: Mapping[Phase, str] = {
     "begun": "it is recorded",
     "rehearsing": "the new version is rehearsed on a fork of the state",
     "planned": "the plan is known",
-    "waiting": "the new driver comes up beside the old one",
+    "waiting": "the new driver starts next to the old one",
     "ready": "the handover is prepared",
     "stopping": "the old version ends after its batch in flight",
     "ended": "the old version has ended",
     "started": "the new version runs, and is not healthy yet",
-    "unhealthy": "the new version is given up",
+    "unhealthy": "the new version is abandoned",
     "trying": "the old code is rehearsed on the state that the new version left",
     "returning": "the new version ends",
     "returned": "the old version runs again",
@@ -42,7 +42,7 @@ WORDS: Mapping[Phase, str] = {
     "failed": "it could not be completed",
 }
 _WORDS_OF_A_ROLLBACK: Mapping[Phase, str] = {
-    "unhealthy": "the way back is decided",
+    "unhealthy": "the rollback is decided",
     "trying": "the code of the version before is rehearsed on the current state",
     "returning": "the current version ends",
     "returned": "the version before runs again",
@@ -191,12 +191,12 @@ class UpgradeView(View):
             return DeploymentFailedError(
                 "the new version did not become healthy, and the old one is back",
                 **facts,
-                next_step=f"`streamstate logs {self.stream_id} --deployment {state.new_deployment_id}` tells why.",
+                next_step=f"`streamstate logs {self.stream_id} --deployment {state.new_deployment_id}` shows why.",
             )
         return DeploymentFailedError(
             f"the {asked} could not be completed",
             **facts,
-            next_step=f"`streamstate status {self.stream_id}` shows where the stream stands.",
+            next_step=f"`streamstate status {self.stream_id}` shows the stream's state.",
         )
 
 
@@ -261,7 +261,7 @@ def _line_of(state: UpgradeState) -> str:
     is_rollback = state.upgrade.asked == "rollback"
     words = _WORDS_OF_A_ROLLBACK.get(phase, WORDS[phase]) if is_rollback else WORDS[phase]
     if phase == "trying" and state.is_way_decided:
-        words = "the old version's driver comes up beside the given-up version"
+        words = "the old version's driver starts next to the abandoned version"
     elif phase == "returning":
         words = f"{words}{_with_driver(state.driver)}"
     if phase == "refused":

@@ -86,14 +86,14 @@ class UpgradeRequest:
             return
         if terms.mode not in ("auto", "restore") or terms.allow_drain:
             raise InvalidRequestError(
-                "state that is written anew is restored, not drained",
+                "state that is rewritten is restored, not drained",
                 mode=terms.mode,
                 allow_drain=terms.allow_drain,
                 next_step="Leave out the mode and allow_drain; or drain, and give the new version its settings (conf).",
             )
         if not terms.rehearse:
             raise InvalidRequestError(
-                "state is written anew only after a rehearsal on a fork of it, and rehearse is off",
+                "state is rewritten only after a rehearsal on a fork of it, and rehearse is off",
                 rehearse=terms.rehearse,
                 next_step="Leave out --no-rehearsal.",
             )
@@ -189,7 +189,7 @@ def _before(control: StreamControl, seen: Observation) -> str:
     given_up_by = upgrade_of_return(seen.spec.request_id)
     if given_up_by is not None and _is_same_anew(control, seen.spec, before, given_up_by):
         raise InvalidRequestError(
-            "an upgrade that was given up has deployed this version anew, so the one before it is the same code",
+            "an upgrade that was abandoned has deployed this version again, so the one before it is the same code",
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
             same_code=before,
@@ -199,7 +199,7 @@ def _before(control: StreamControl, seen: Observation) -> str:
         )
     if given_up_by is not None:
         raise InvalidRequestError(
-            "the stream has gone back already: the version before its current deployment was given up",
+            "the stream has gone back already: the version before its current deployment was abandoned",
             stream_id=seen.stream_id,
             deployment_id=seen.deployment_id,
             given_up=before,
@@ -640,7 +640,7 @@ class Upgrades:
             upgrade_id=upgrade_id,
             timeout_seconds=timeout_seconds,
             last_seen=last_seen,
-            next_step=f"`streamstate continue {stream_id}` goes on with it, `cancel` gives it up.",
+            next_step=f"`streamstate continue {stream_id}` continues with it, `cancel` abandons it.",
         )
 
     def settle(self, stream_id: str, upgrade_id: str, timeout_seconds: float) -> UpgradeView:
@@ -733,7 +733,7 @@ def describe_holder(view: UpgradeView) -> str:
 def busy_too_long(stream_id: str, holder: UpgradeView | None) -> DeadlineExceededError:
     """The error of a request that waited in vain for another upgrade; it recorded nothing."""
     return DeadlineExceededError(
-        "another upgrade still holds the stream, so this one was not begun",
+        "another upgrade still holds the stream, so this one was not started",
         stream_id=stream_id,
         held_by=None if holder is None else holder.upgrade_id,
         last_seen="nothing" if holder is None else describe_holder(holder),

@@ -298,7 +298,7 @@ def _described(found: CompleteThrough) -> str:
     """How far a stream is complete, in a human-readable clause."""
     if found.through_at is None:
         return "nothing is complete yet"
-    more = "" if found.reopened_from_at is None else f", taken back from {format_time(found.reopened_from_at)}"
+    more = "" if found.reopened_from_at is None else f", withdrawn from {format_time(found.reopened_from_at)}"
     return f"complete through {format_time(found.through_at)}{more}"
 
 

@@ -245,7 +245,7 @@ def error_of_other_end(seen: Observation, end: Outcome, how: str) -> StreamState
     )
     reason = reason_of_end(seen)
     return ConflictError(
-        f"the run {how} before it had come to its end, so a part of its input may be unread",
+        f"the run {how} before it had ended, so a part of its input may be unread",
         stream_id=seen.stream_id,
         deployment_id=seen.deployment_id,
         attempt=seen.attempt,

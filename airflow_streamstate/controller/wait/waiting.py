@@ -60,7 +60,7 @@ from airflow_streamstate.protocol.positions import QueryBeat
 
 # Commands as objects: reading one back, also after its end, and deleting those that no driver will obey.
 
-_REPLACED = "another deployment took the place of this one before it was begun"
+_REPLACED = "another deployment took the place of this one before it was started"
 
 
 class Notifications:
@@ -261,7 +261,7 @@ class Waits:
             try:
                 result = self.advance(condition)
             except PASSING as error:
-                log.info("a look failed, which says nothing about the stream: %s", error)
+                log.info("a poll failed, which shows nothing about the stream: %s", error)
                 result = WaitResult("pending", last_seen=str(error), pause_seconds=pause_seconds)
             if result.pause_seconds is not None:
                 pause_seconds = min(max(result.pause_seconds, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
@@ -292,14 +292,14 @@ class Waits:
         return self._ended_by_time(
             condition,
             limit,
-            f"what was waited for ({wanted}) did not come in time; the work goes on",
-            f"the home did not answer in time, so whether it came ({wanted}) is not known",
-            f"`streamstate status {condition.stream_id}` shows where it stands; wait again, or longer.",
+            f"what was waited for ({wanted}) did not happen in time; the work continues",
+            f"the home did not answer in time, so whether it happened ({wanted}) is not known",
+            f"`streamstate status {condition.stream_id}` shows its state; wait again, or longer.",
         )
 
     def time_to_look(self, condition: WaitCondition, looks_until: str) -> DeadlineExceededError:
         """As ``out_of_time``, of the part of a wait that a triggerer has: a worker continues with it."""
-        goes_on = "a worker looks now, and the wait goes on"
+        goes_on = "a worker polls now, and the wait continues"
         return self._ended_by_time(
             condition,
             {"looked_until": looks_until},
@@ -495,15 +495,15 @@ class Waits:
             facts["current_deployment_id"] = seen.register.deployment_id
         if end.command_kind == DrainNotification.kind and self._holds_drain(seen):
             return ConflictError(
-                f"the deployment is {end.state}, and the drain was not begun: it holds for the next attempt",
+                f"the deployment is {end.state}, and the drain was not started: the next attempt obeys it",
                 **facts,
                 next_step=f"`streamstate drain {seen.stream_id}` starts one for the flush alone, and so does a resume;"
                 " `streamstate cancel` takes the drain back.",
             )
         return ConflictError(
-            f"the deployment is {end.state}, so what was waited for cannot come",
+            f"the deployment is {end.state}, so what was waited for cannot happen",
             **facts,
-            next_step=f"`streamstate status {seen.stream_id}` shows where the stream stands.",
+            next_step=f"`streamstate status {seen.stream_id}` shows the stream's state.",
         )
 
     def _holds_drain(self, seen: Observation) -> bool:
@@ -514,10 +514,10 @@ class Waits:
 _UNOBEYED: Mapping[OutcomeKind, tuple[type[StreamStateError], str, str]] = {
     "expired": (
         ExpiredError,
-        "the order had expired when it was read, and was not begun",
+        "the order had expired when it was read, and was not started",
         "Give it again with a longer --expires-in.",
     ),
-    "cancelled": (ConflictError, "the drain was taken back", "Drain again, if it is wanted after all."),
+    "cancelled": (ConflictError, "the drain was withdrawn", "Drain again, if it is wanted after all."),
     "rejected": (
         ConflictError,
         "the job cannot obey this order, and runs on",
@@ -525,7 +525,7 @@ _UNOBEYED: Mapping[OutcomeKind, tuple[type[StreamStateError], str, str]] = {
     ),
     "ignored": (
         ConflictError,
-        "the order was meant for another attempt or deployment, came too late, or was out of date",
+        "the order was meant for another attempt or deployment, arrived too late, or was out of date",
         "Look again.",
     ),
 }

@@ -137,10 +137,10 @@ def _of_failed_queries(seen: Observation) -> str:
     stream_id, failed = seen.stream_id, seen.failed_queries.values()
     skip = ""
     if any(event.planned_batch_id is not None for event in failed):
-        skip = f"; where that batch can never run, `streamstate skip {stream_id}` after the stop passes it over"
+        skip = f"; if that batch can never run, `streamstate skip {stream_id}` after the stop passes it over"
     return (
-        f"Fix the script and `streamstate upgrade {stream_id}`{_back(seen.spec)}: the failed query goes on where it"
-        f" stood; where the cause was outside of it, `streamstate stop {stream_id}` and `streamstate resume"
+        f"Fix the script and `streamstate upgrade {stream_id}`{_back(seen.spec)}: the failed query continues where it"
+        f" was; if the cause was outside of it, `streamstate stop {stream_id}` and `streamstate resume"
         f" {stream_id}` run it again{skip}; {_log(seen)}."
     )
 
@@ -158,7 +158,7 @@ def next_step_of_drain(seen: Observation, event: object) -> str:
 def _of_words(seen: Observation, failed: Failed) -> str:
     resume, back = f"`streamstate resume {seen.stream_id}`", _back(seen.spec)
     if failed.error.startswith(_ENDED_ITSELF):
-        said = f"what it said, such as how its arguments are to be given, is in `streamstate logs {seen.stream_id}`"
+        said = f"what it printed, such as how its arguments must be given, is in `streamstate logs {seen.stream_id}`"
         return f"The script ended itself: {said}; deploy it again as it wants to be called{back}."
     if failed.next_step:
         return failed.next_step
@@ -185,8 +185,8 @@ def _of_no_last_word(seen: Observation, repeats: str) -> str:
     exit_code = None if status is None else status.exit_code
     if not exit_code or exit_code > _SIGNALS_FROM:
         told = f" ({repeats})" if repeats else ""
-        return f"{resume} goes on where it was cut off, without a lost row{told}; {_log(seen)}."
-    other = "where that is a setting of this version, deploy it again with another"
+        return f"{resume} continues where it was cut off, without a lost row{told}; {_log(seen)}."
+    other = "if that is a setting of this version, deploy it again with another"
     return f"Fix what the reason names, then {resume}; {other}{_back(seen.spec)}; {_log(seen)}."
 
 
@@ -504,7 +504,7 @@ def secrets_in_log(context: ControllerContext, spec: DeploymentSpec, handle: Lau
             "this log cannot be shown without the driver's secrets, and these cannot be read here",
             log=path,
             next_step=f"Read the log itself, as its owner on the machine that launched the driver; {DRIVER_CONFIG} "
-            "beside it is damaged, gone, or another user's.",
+            "next to it is damaged, gone, or another user's.",
         )
     return secrets_of(
         spec.version.conf,

@@ -156,7 +156,7 @@ class Supervisor:
         attempt = self.attempt
         given = attempt.spec.start.rename_queries.get(name)
         if given is not None and given == (requested_name or last_part(location)):
-            return (f"the script calls query {name} {given}: its state goes on under the name that it began with",)
+            return (f"the script calls query {name} {given}: its state continues under the name that it started with",)
         is_own = bool(requested_name)
         changing = find_changing(name, self._this_start, is_own=is_own)
         manifest = attempt.start.manifest()
@@ -196,7 +196,7 @@ class Supervisor:
             retry_until_fenced(attempt, "the checkpoint", lambda: check_state_format(logical))
             check_sink_before_flush(attempt, logical)
         elif attempt.latch.state == "drain":
-            attempt.reporter.note("a query was started when the flush had begun; it is not run", query=logical.name)
+            attempt.reporter.note("a query was started when the flush had started; it is not run", query=logical.name)
 
 
 def _flush_has_begun(attempt: Attempt) -> bool:
@@ -266,7 +266,7 @@ class Agent:
             try:
                 self._mirroring.round()
             except Exception:
-                self._attempt.reporter.say(f"unexpected, the job goes on (the mirrors): {traceback.format_exc()}")
+                self._attempt.reporter.say(f"unexpected, the job continues (the mirrors): {traceback.format_exc()}")
             self._attempt.clock.sleep(ROUND_SECONDS)
 
     def _seal_later(self) -> None:
@@ -283,7 +283,7 @@ class Agent:
             return
         self._is_polling = True
         try:
-            self._guarded("a look at the commands", self._poll)
+            self._guarded("a poll of the commands", self._poll)
         finally:
             self._is_polling = False
 
@@ -335,7 +335,7 @@ class Agent:
         except Exception:
             # Law 7: no object in the store, and no defect of this package, ends the job.
             self._quiet_until = self._attempt.clock.monotonic_seconds() + AFTER_DEFECT_SECONDS
-            self._attempt.reporter.say(f"unexpected, the job goes on ({doing}): {traceback.format_exc()}")
+            self._attempt.reporter.say(f"unexpected, the job continues ({doing}): {traceback.format_exc()}")
         else:
             self._attempt.reporter.answered(doing)
 

@@ -122,11 +122,11 @@ class CommandHandler:
         try:
             commands = [slot.command for slot in attempt.journal.commands()]
         except (UnavailableError, OutcomeUnknownError) as error:  # not a reason to stop the copy
-            attempt.reporter.outage("a look at the commands", error)
+            attempt.reporter.outage("a poll of the commands", error)
             return
         if any(self._is_end(command) for command in commands):
             raise GaveWayError(
-                "the deployment is being ended, and that comes first", next_step="Its end has a snapshot of its own."
+                "the deployment is being ended, and that comes first", next_step="Its end has its own snapshot."
             )
 
     def _is_end(self, command: Command | None) -> bool:

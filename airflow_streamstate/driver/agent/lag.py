@@ -34,7 +34,7 @@ OUTSTANDING: tuple[tuple[str, Unit], ...] = (("numFilesOutstanding", "files"), (
 MAX_FILES = 200_000
 NOT_KNOWN = "no connector knows this kind of source"
 NOT_READ = "nothing of it is read yet"
-NO_ANSWER = "it did not answer; an event says why"
+NO_ANSWER = "it did not answer; an event shows why"
 NOT_COUNTED = f"it has read more than {MAX_FILES:,} files, which are too many to count"
 
 

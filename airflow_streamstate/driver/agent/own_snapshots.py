@@ -79,7 +79,7 @@ def while_all_stand(
         and what ``act`` or ``is_enough`` raises.
     """
     if not close_latch(attempt, "snapshot", order) and attempt.latch.state != "snapshot":
-        raise ConflictError("the deployment is being ended", next_step="Its end has a snapshot of its own.")
+        raise ConflictError("the deployment is being ended", next_step="Its end has its own snapshot.")
     endings: Sequence[Ending] = ()
     stand = True
     why: list[StreamStateError] = []
@@ -113,7 +113,7 @@ def while_all_stand(
         if why:
             raise why[0] from None
         raise DeadlineExceededError(
-            "the batches in flight were not committed in time, so that the queries never stood at one barrier",
+            "the batches in flight were not committed in time, so that the queries were never at one barrier",
             queries=[ending.query.name for ending in late.waiting],
             next_step="Ask again with a longer --ttl or --expires-in, or without --consistent.",
         ) from None

@@ -112,7 +112,7 @@ def cancel_drains(attempt: Attempt, *, but: str = "") -> bool:
             # Only the last of these events answers the requests (Law 1).
             also_answers=tuple(request.command_id for request, _ in requests) if is_last else (),
         )
-        attempt.reporter.say(f"drain {drain.command_id} is not begun: {why}")
+        attempt.reporter.say(f"drain {drain.command_id} is not started: {why}")
     if drains:
         clean_up(attempt)
     return bool(drains)

@@ -230,7 +230,7 @@ class Fence:
             return
         if presence.claim_there() is None or not presence.has_own_record():
             raise HomeAwayError(
-                "another home lies in the place of the home in which this attempt was claimed",
+                "another home is in the place of the home in which this attempt was claimed",
                 home=self._control.home.uri,
                 next_step="Restore the home, or end this driver by hand. The driver runs on, and writes nothing there.",
             )

@@ -166,7 +166,7 @@ class LogicalQuery:
             attempt.clock.sleep(WAIT_SLICE_SECONDS)
         if attempt.ends_loops and self._vain_waits >= MAX_VAIN_WAITS:
             attempt.reporter.note(
-                "the script waits in a loop for a query that is over; the driver ends it", query=self.name
+                "the script waits in a loop for a query that has ended; the driver ends it", query=self.name
             )
             raise SystemExit(0)
 
@@ -338,7 +338,7 @@ class LogicalQuery:
         if self._attempt.fence.close_unless_named():
             return True
         self._attempt.reporter.note(
-            "a fence lies in the log of this query although no deployment replaces this attempt: a controller put it"
+            "a fence is in the log of this query although no deployment replaces this attempt: a controller put it"
             " after the deployment had been resumed; resume it again, which removes the fence",
             query=self.name,
         )

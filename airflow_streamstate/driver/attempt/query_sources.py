@@ -121,8 +121,8 @@ def _taken_at(batch_id: int, line_at: LineAt) -> int:
 Answer = TypeVar("Answer")
 UNKNOWN = SourceIdentity("", "")
 MADE_ANEW = (
-    "a source was made anew while this query reads it: what was not read of the old one is gone, and the first rows of"
-    " the new one may be passed over"
+    "a source was created again while this query reads it: what was not read of the old one is gone, and the first rows"
+    " of the new one may be passed over"
 )
 
 

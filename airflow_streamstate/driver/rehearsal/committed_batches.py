@@ -205,7 +205,7 @@ class _Trial:
         if self._startable.facts.sources_count != len(first.entry.source_lines):
             return f"the new version reads other sources than {ids}"
         if not self._is_before and not first.before:
-            return f"{ids} is the first of all, and begins at no offset"
+            return f"{ids} is the first of all, and starts at no offset"
         for number, line in enumerate(first.before[: len(self._sources)]):
             known = self._attempt.sources.preflight(self._name, number, line, {})
             if known is not None and known.lost:
@@ -222,7 +222,7 @@ class _Trial:
                 and parse_file_source_offset(line) is not None
                 and line not in batch.before[number : number + 1]
             ):
-                return "its log does not tell which files that were"
+                return "its log does not record which files that were"
             missing = self._startable.missing_file(read)
             if missing:
                 return missing

@@ -108,7 +108,7 @@ def _check_held(
             sink=startable.sink_place(),
             held_batches=listed(others),
             next_batch_id=first_unknown,
-            next_step="Write to a new output, or take those batches out of the output first (docs/how-to/sinks.md says"
+            next_step="Write to a new output, or take those batches out of the output first (docs/how-to/sinks.md shows"
             " how for each sink).",
         )
 
@@ -127,15 +127,15 @@ _FAIL_ANYWHERE = frozenset(
     {"ImportError", "IndentationError", "ModuleNotFoundError", "NameError", "SyntaxError", "UnboundLocalError"}
 )
 FAILED_AFTERWARDS = (
-    "the script failed after all its queries had been rehearsed, where a query is over when start() returns and nothing"
-    " is written; look whether it would fail while they run"
+    "the script failed after all its queries had been rehearsed, where a query has ended when start() returns and"
+    " nothing is written; look whether it would fail while they run"
 )
 Words = Callable[[BaseException], str]
 WITHOUT_ROWS = "`streamstate replay` runs that batch into files; `--rehearse-batches 0` rehearses without rows"
 OF_PLANNED = (
     "`streamstate replay` runs that batch into files; `streamstate skip` passes it over where its rows are at fault"
 )
-SOURCES_UNKNOWN = "how many sources it has cannot be told, so no batch was run"
+SOURCES_UNKNOWN = "how many sources it has is not known, so no batch was run"
 
 
 def build(attempt: Attempt, builder: Builder, name: str, startable: StartableQuery) -> Built:
@@ -198,7 +198,7 @@ def _refuse_held_batches(startable: StartableQuery) -> None:
             "the sink holds batch ids that a fresh start would use again, and would skip them with all their new rows",
             sink=startable.sink_place(),
             held_batches=listed(held.batch_ids),
-            next_step="Write to a new output, or keep the query's name, so that its batch ids go on.",
+            next_step="Write to a new output, or keep the query's name, so that its batch ids continue.",
         )
 
 

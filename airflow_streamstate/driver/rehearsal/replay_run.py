@@ -43,7 +43,7 @@ NO_FOREACH_BATCH = "it has no foreachBatch to call: its sink is {}, which is not
 STATE_FOLDER = "_state"
 """Alongside the folders of the batches; Spark's readers pass such names over."""
 NOT_COMPARED = "its state {} was not compared: {}"
-NO_OLD_STATE = "its state was not compared: the recorded version did not come to its end, or left none that can be read"
+NO_OLD_STATE = "its state was not compared: the recorded version did not end, or left none that can be read"
 SAMPLES = 5
 """At most this many rows that only one version has are shown, of each side of each batch."""
 TO_ANSWER_SECONDS = 2.0
@@ -138,7 +138,7 @@ class Replaying(Rehearsing):
                 fork_before(old, batches[0], fork, attempt.clock.new_uuid(), moves)
                 return batches
         raise InvalidRequestError(
-            "the log or the state of before these batches was cleaned up meanwhile",
+            "the log or the state of before these batches was cleaned up in the meantime",
             query_name=name,
             batch_id=batch_ids[0],
             next_step="Replay again: the batches that can be replayed are named then.",
@@ -297,7 +297,7 @@ class Replaying(Rehearsing):
         try:
             return plan_of(self.attempt, name, startable).key_columns
         except Exception as error:
-            self._note(f"query {name}: no row is told as changed, as its plan cannot be read: {error}")
+            self._note(f"query {name}: no row is reported as changed, as its plan cannot be read: {error}")
             return ()
 
 

@@ -171,7 +171,7 @@ class SocketDebugger(pdb.Pdb):
                 None,
                 error.__traceback__,
                 f"streamstate: {''.join(traceback.format_exception_only(error)).strip()}\n"
-                "streamstate: this is where it was raised; q goes on with the replay\n",
+                "streamstate: this is where it was raised; q continues with the replay\n",
             )
             self.close()
 

@@ -350,7 +350,7 @@ class Limits:
         try:
             return holding_requests(attempt, above=self._number)
         except StreamStateError as error:
-            attempt.reporter.outage("a look at the commands", error)
+            attempt.reporter.outage("a poll of the commands", error)
             return []
 
     def _refuse(self, request: CancelRequest, number: int) -> None:
@@ -359,6 +359,6 @@ class Limits:
             command_id=request.command_id,
             command_number=number,
             key="",
-            reason="the flush of the drain has begun, and is not taken back; `streamstate status` shows it",
+            reason="the flush of the drain has started, and cannot be withdrawn; `streamstate status` shows it",
         )
         clean_up(self._attempt)

@@ -350,7 +350,7 @@ CHOICES_WITHDRAWN = (
 )
 CHOICES_NOT_STARTED = (
     "fix what keeps the script from starting it, and drain again",
-    "drain with --leave-query NAME: its state stays as it is, and the next deployment goes on with it",
+    "drain with --leave-query NAME: its state stays as it is, and the next deployment continues with it",
 )
 CHOICES_PARTLY = (
     "resume the deployment: the flushed queries stay flushed, and the other queries are drained too",
@@ -437,7 +437,7 @@ def cannot_drain_reason(attempt: Attempt, order: Order) -> str | None:
             planned_id = query.checkpoint.position().planned_id
         except DataError as error:
             return (
-                f"query {query.name} has failed, and its log, which says what a drain would have to run first, cannot"
+                f"query {query.name} has failed, and its log, which states what a drain would have to run first, cannot"
                 f" be read: {error} Stop the stream; repair that log, or deploy from an earlier snapshot; then drain"
             )
         if planned_id is not None:

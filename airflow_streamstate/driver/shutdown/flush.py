@@ -371,7 +371,7 @@ def refuse_carrying_on(attempt: Attempt, missing: list[str]) -> None:
     for name in missing:
         if name in begun:
             raise ConflictError(
-                "the flush of this query was begun in an earlier attempt, and the script has not started the query",
+                "the flush of this query was started in an earlier attempt, and the script has not started the query",
                 query_name=name,
                 flush_batch_id=begun[name].drain_id,
                 next_step="Resume the deployment with a script that starts it: the driver then completes its flush.",
@@ -383,7 +383,7 @@ def refuse_pending_flush(attempt: Attempt) -> None:
     for name, found in begun_flushes(attempt).items():
         if isinstance(found, DrainPending):
             raise ConflictError(
-                "the flush of this query was begun and is not committed, so the sink may hold its batch already",
+                "the flush of this query was started and is not committed, so the sink may hold its batch already",
                 query_name=name,
                 flush_batch_id=found.drain_id,
                 next_step=f"`streamstate drain {attempt.stream_id}` completes that batch.",

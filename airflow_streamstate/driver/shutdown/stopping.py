@@ -405,7 +405,7 @@ def note_overtaken_drain(attempt: Attempt) -> None:
     )
     if not is_told:
         attempt.reporter.note(
-            "a drain was ordered and not begun before this end: it holds for the next attempt of this deployment",
+            "a drain was ordered and not started before this end: the next attempt of this deployment obeys it",
             overtaken_command_id=drain.command_id,
             requested_by=drain.requested_by,
             reason=drain.reason,

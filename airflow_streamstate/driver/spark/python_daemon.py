@@ -39,11 +39,9 @@ def run_workers_with_values(debugger: str) -> str:
     properties = SparkContext._jvm.java.lang.System
     master = str(properties.getProperty("spark.master") or _LOCAL)
     if not master.startswith(_LOCAL):
-        return "the values where a function of the script fails are told with a local master only"
+        return "the values where a function of the script fails are shown with a local master only"
     if properties.getProperty(_MODULE) or str(properties.getProperty(_USES_DAEMON)).lower() == "false":
-        return (
-            f"the deployment sets {_MODULE} or {_USES_DAEMON}: values where a function of the script fails are not told"
-        )
+        return f"the deployment sets {_MODULE} or {_USES_DAEMON}: values where a function fails are not shown"
     # The zip of this launch, which has nothing else that a worker could import.
     paths = (str(Path(__file__).parents[3]), properties.getProperty(_PATHS) or "")
     properties.setProperty(_PATHS, os.pathsep.join(filter(None, paths)))

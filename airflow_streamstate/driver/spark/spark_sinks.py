@@ -101,7 +101,7 @@ class SessionTable:
                     location=place,
                     catalog=self._spark.conf.get(CATALOG_SETTING, IN_MEMORY),
                     next_step=f"{how_to_find(self._sink, place)} Then `streamstate deploy` of that script, or"
-                    " `streamstate upgrade` while the stream runs: it goes on with the files that are there.",
+                    " `streamstate upgrade` while the stream runs: it continues with the files that are there.",
                 )
             return
         kind, provider = str(self._metadata.tableType().name()), scala_option(self._metadata.provider())
@@ -113,7 +113,7 @@ class SessionTable:
                 table=self._sink.table,
                 table_format=str(provider),
                 written_format=self._sink.format,
-                next_step=f'Say .format("{provider}") in the script, or write into another table.',
+                next_step=f'Use .format("{provider}") in the script, or write into another table.',
             )
 
     def _refusal(self, fact: str, next_step: str) -> InvalidRequestError:
@@ -123,7 +123,7 @@ class SessionTable:
 def how_to_find(sink: Sink, location: str) -> str:
     """How a script makes a later session find a table, as text."""
     return (
-        f'Let the script say .option("path", "{location}") before .toTable("{sink.table}"), or first CREATE TABLE IF'
+        f'Let the script use .option("path", "{location}") before .toTable("{sink.table}"), or first CREATE TABLE IF'
         f" NOT EXISTS {sink.table} (…) USING {sink.format} LOCATION '{location}', or use a catalog that lasts (Hive)."
     )
 
@@ -159,11 +159,11 @@ def check_format(spark: Any, jwriter: Any, sink: Sink) -> None:
             "a sink of files takes no other output mode than append",
             format=sink.format,
             output_mode=sink.output_mode,
-            next_step='Say .outputMode("append"), or write into another kind of sink.',
+            next_step='Use .outputMode("append"), or write into another kind of sink.',
         )
     if sink.path is None and sink.table is None:
         raise InvalidRequestError(
-            "a sink of files needs a path", format=sink.format, next_step='Say .start(path) or .option("path", …).'
+            "a sink of files needs a path", format=sink.format, next_step='Use .start(path) or .option("path", …).'
         )
 
 
@@ -206,7 +206,7 @@ def write_row_beside(sink: Sink, jwriter: Any, row: Any, scratch_uri: str) -> No
 _PATH = "path"
 SESSION_CATALOG = "spark_catalog"
 NOT_LOOKED_AT = "the sink could not be looked at, so nothing was undone"
-UNKNOWN_FORMAT = "of a kind that its catalog does not say"
+UNKNOWN_FORMAT = "of a kind that its catalog does not state"
 
 
 def stated_sink(spark: Any, jwriter: Any, path: str | None, table_name: str | None) -> Sink:
@@ -269,7 +269,7 @@ class AskedSink:
             if jvm_is_gone(error):
                 raise
             raise UnavailableError(
-                "the sink could not be made ready for batch ids that go on",
+                "the sink could not be made ready for batch ids that continue",
                 next_batch_id=next_batch_id,
                 reason=_in_a_line(error),
                 next_step="See that the script may write there, and resume the deployment.",

@@ -701,7 +701,7 @@ class _Folder:
             known = self._known() if self._system.exists(self._about) else None
             if known is None or known.get("claim") != about["claim"]:
                 raise ConflictError(
-                    "another export has taken the place of this one meanwhile",
+                    "another export has taken the place of this one in the meantime",
                     uri=self._uri,
                     next_step="Run one export after the other, or give each its own folder.",
                 )

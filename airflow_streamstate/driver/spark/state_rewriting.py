@@ -57,7 +57,7 @@ _WIDER: Sequence[Sequence[type[DataType]]] = (
 """Each type holds every value of those before it."""
 
 
-_FILLED = "what it held before was dropped, and would begin with no rows"
+_FILLED = "what it held before was dropped, and would start with no rows"
 
 
 class NoSafeFormError(Exception):
@@ -174,7 +174,7 @@ def rewrite_state(spark: Any, order: RewriteOrder) -> RewrittenState:
     problem = why_no_rewrite(spark._jvm)
     if problem:
         raise UnsupportedCheckpointError(
-            f"Spark {spark.version} cannot write state anew: {problem}",
+            f"Spark {spark.version} cannot rewrite state: {problem}",
             next_step="Spark 4.2 and newer can: upgrade to it first. Or drain, and seed the new version.",
         )
     try:
@@ -194,10 +194,10 @@ def _in_our_words(error: Exception) -> StreamStateError:
         return IncompatibleUpgradeError(
             found[1],
             table=found[0],
-            next_step="Nothing was changed. Mend the migration, and try it with `streamstate plan --migration FILE`.",
+            next_step="Nothing was changed. Fix the migration, and try it with `streamstate plan --migration FILE`.",
         )
     return IncompatibleUpgradeError(
-        "Spark cannot write this state anew",
+        "Spark cannot rewrite this state",
         reason=spark_words(error)[:_MOST_CHARACTERS],
         next_step="Nothing was changed. Make the other changes without it; or drain, and seed the new version.",
     )
@@ -242,11 +242,11 @@ class _Rewriting:
         for place, table in sorted(old.items()):
             if place not in new or _what(new[place]) != _what(table):
                 raise IncompatibleUpgradeError(
-                    "this state has no place in the new version, so it cannot be written anew",
+                    "this state has no place in the new version, so it cannot be rewritten",
                     table=table.path,
                     kind=table.kind,
                     new_tables=[f"{each.path} ({each.kind})" for each in self._new_tables],
-                    next_step="Make that change by itself, without writing the state anew; or drain, and seed it.",
+                    next_step="Make that change by itself, without rewriting the state; or drain, and seed it.",
                 )
         self._check_migrations(old, new)
         for place, table in old.items():
@@ -401,7 +401,7 @@ class _Rewriting:
                     first=one["after"],
                     second=one["again"],
                     next_step="It may use only the key and the state that it is given: no clock, no random numbers, no"
-                    " state of its own.",
+                    " other state.",
                 )
             samples = tuple(str(row["shown"]) for row in twice.where(is_changed).limit(self._order.samples).collect())
         finally:

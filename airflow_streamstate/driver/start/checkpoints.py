@@ -66,9 +66,9 @@ from airflow_streamstate.snapshot.data import check_complete, data_files
 from airflow_streamstate.snapshot.deletion import SnapshotLease, leased
 
 NEVER_COMMITTED = "it never committed a batch before, and starts where its options say"
-START_IS_GONE = "the snapshot that this deployment started from is gone; this query stands on its own checkpoint"
+START_IS_GONE = "the snapshot that this deployment started from is gone; this query uses its own checkpoint"
 START_IS_DAMAGED = (
-    "the manifest of the snapshot that this deployment started from is damaged; this query stands on its own checkpoint"
+    "the manifest of the snapshot that this deployment started from is damaged; this query uses its own checkpoint"
 )
 
 
@@ -95,16 +95,16 @@ def check_new_name(attempt: Attempt, name: str, startable: StartableQuery) -> No
     before = _same_query(attempt, name, startable, left)
     if before is not None:
         raise InvalidRequestError(
-            f"query {name} does what query {before} did, and would begin with nothing: state and positions go by names",
+            f"query {name} does what query {before} did, and would start with nothing: state and positions go by names",
             query_name=name,
             known_query=before,
             batch_id=left[before],
-            next_step=f"{keep_name(before)} Then deploy that script: it goes on after batch {left[before]}. Or give it"
-            f" another lasting name NEW, and deploy with --rename-query {before}=NEW.",
+            next_step=f"{keep_name(before)} Then deploy that script: it continues after batch {left[before]}. Or"
+            f" give it another lasting name NEW, and deploy with --rename-query {before}=NEW.",
         )
-    stood = "; ".join(f"query {known}, which stands at batch {batch_id}" for known, batch_id in left.items())
+    stood = "; ".join(f"query {known}, which is at batch {batch_id}" for known, batch_id in left.items())
     attempt.reporter.note(
-        f"query {name} is new to this deployment and begins with nothing; not started so far in this attempt: {stood}",
+        f"query {name} is new to this deployment and starts with nothing; not started so far in this attempt: {stood}",
         query=name,
     )
 
@@ -342,7 +342,7 @@ class Builder:
             query_name=name,
             snapshot_id=manifest.snapshot_id,
             queries=sorted(manifest.queries),
-            next_step=f"{had} To go on with that state under the new name say --rename-query"
+            next_step=f"{had} To continue with that state under the new name pass --rename-query"
             f" {left[0] if len(left) == 1 else 'OLD'}={name}; to start it with nothing, --allow-new-query {name}.",
         )
 
@@ -542,7 +542,7 @@ class Continuing:
                 verdict="hazardous",
                 differences=[_short(each.reason) for each in found[:MOST_SHOWN]],
                 next_step="Start the script that made the state; or `streamstate resume"
-                f" {attempt.stream_id} --accept-hazards` goes on as it is.",
+                f" {attempt.stream_id} --accept-hazards` continues as it is.",
             )
         accepted = tuple(f"an accepted hazard: {each.reason}" for each in found)
         return ReadPlan(read.plan, read.problem, (*accepted, NOT_KNOWN), is_accepted=bool(found))
@@ -642,16 +642,16 @@ def _next_step(attempt: Attempt, refused: Sequence[Difference], maker: RecordedP
     stream_id, read = attempt.stream_id, " ".join(f"{_short(each)}." for each in changed[:MOST_SHOWN])
     accept = ""
     if all(each.verdict == "hazardous" for each in refused):
-        accept = f" Or `streamstate resume {stream_id} --accept-hazards` goes on as it is."
+        accept = f" Or `streamstate resume {stream_id} --accept-hazards` continues as it is."
     if maker.deployment_id == attempt.deployment_id:
         what = read or "Something else that the script reads has changed, such as a file or a variable."
         return (
             f"Script, modules and settings are as in attempt {maker.attempt}. {what} Put it back; then"
-            f" `streamstate resume {stream_id}` goes on exactly. To change it, drain first:"
+            f" `streamstate resume {stream_id}` continues exactly. To change it, drain first:"
             f" `streamstate drain {stream_id}`, then change it, and deploy.{accept}"
         )
     remedies = remedies_of(refused)
     return (
-        f"{read} `streamstate rollback {stream_id}` brings back the version before, which goes on exactly where it"
+        f"{read} `streamstate rollback {stream_id}` brings back the version before, which continues exactly where it"
         f" stopped. For this version: {remedies}{accept}"
     ).strip()

@@ -18,7 +18,7 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 
 Answer = TypeVar("Answer")
 _LISTED = 20
-IF_MOVED = "If the same files were only moved, say --move-source OLD=NEW: the stream goes on exactly."
+IF_MOVED = "If the same files were only moved, pass --move-source OLD=NEW: the stream continues exactly."
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class _Mapping:
                     for number in self._left()
                 ),
                 *(
-                    f"source {_shown(self._sources[at].identity)} goes on where {_shown(identities[number])} stood;"
-                    " what it reads beside that begins at its first row"
+                    f"source {_shown(self._sources[at].identity)} continues where {_shown(identities[number])} was;"
+                    " what else it reads starts at its first row"
                     for at, number in sorted(self._taken.items())
                     if self._sources[at].identity.what != identities[number].what
                 ),
@@ -159,7 +159,7 @@ class _Mapping:
         if self._doubtful:
             next_step = (
                 f"Read what was read before, or deploy with --accept-lost-input {self._name}: what is read as before"
-                " then goes on at its own offsets, what is new is read from its beginning, and the rest is not read."
+                " then continues at its own offsets, what is new is read from its beginning, and the rest is not read."
             )
         next_step = _if_moved([*new, *left]) + next_step
         raise IncompatibleUpgradeError(
@@ -181,7 +181,7 @@ class _Mapping:
         ]
         if merged and not self._accepts:
             raise IncompatibleUpgradeError(
-                "this version reads in one source what was read in several, each at an offset of its own",
+                "this version reads in one source what was read in several, each at its own offset",
                 query_name=self._name,
                 sources=[_shown(source.identity) for source in self._sources],
                 snapshot_sources=[_shown(identity) for identity in self._known.identities],
@@ -268,7 +268,7 @@ def _same(known: QuerySnapshot, sources: Sequence[KnownSource]) -> dict[int, int
                 continue
             if not _system(source.identity) and len({_system(known.identities[number]) for number in same} - {""}) > 1:
                 raise UnavailableError(
-                    "sources of one name lie in several systems, and cannot be told apart",
+                    "sources of one name are in several systems, and cannot be distinguished",
                     source=source.identity.what,
                     systems=sorted({_system(known.identities[number]) for number in same}),
                     next_step="See that they answer, and resume the deployment.",
@@ -384,7 +384,7 @@ def refuse_source_twice(query_name: str, startable: StartableQuery) -> None:
     folders = [source.folder for source in facts.sources]
     if len(set(folders)) != len(folders):
         raise UnsupportedCheckpointError(
-            "a source that stands twice in the plan is not supported in offset log 2",
+            "a source that is twice in the plan is not supported in offset log 2",
             query_name=query_name,
             sources=[source.planned.format for source in facts.sources],
             next_step=f"Read it twice, by two readers; or set {OFFSET_LOG_FORMAT} to 1.",
@@ -425,9 +425,9 @@ def check_same_names(
     )
     if tuple(names) != now or has_moved:
         raise IncompatibleUpgradeError(
-            "the sources of this version have other names than those of the snapshot, and Spark would read them anew"
+            "the sources of this version have other names than in the snapshot: Spark would read them from the start"
             if tuple(names) != now
-            else "the sources of this version stand in another order, and state goes by place",
+            else "the sources of this version are in another order, and state goes by place",
             query_name=query_name,
             sources=[_source_text(source.identity, source.source.name) for source in sources],
             snapshot_sources=list(names) or "without names",
@@ -475,7 +475,7 @@ def map_offsets_by_name(
             query_name=query_name,
             sources=[source.source.name or source.planned.format for source in sources],
             snapshot_sources=list(names) or "without names",
-            next_step="Keep the names, or go on without any.",
+            next_step="Keep the names, or continue without any.",
         )
     now = [source.source.name for source in sources]
     new, left = [name for name in now if name not in names], [name for name in names if name not in now]

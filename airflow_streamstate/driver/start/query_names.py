@@ -181,6 +181,6 @@ def describe_changing(
     place = "its queryName" if is_own else "the last part of its checkpointLocation"
     return (
         f"query {name} has its name from {place}, with {changing.what} in it: it has another name at the next start,"
-        f' which does not find its state. Give it a lasting name in the script, .queryName("{lasting}"), and go on with'
-        f" its state by `streamstate upgrade {stream_id} --app SCRIPT --rename-query {known_as}={lasting}`"
+        f' which does not find its state. Give it a lasting name in the script, .queryName("{lasting}"), and continue'
+        f" with its state by `streamstate upgrade {stream_id} --app SCRIPT --rename-query {known_as}={lasting}`"
     )

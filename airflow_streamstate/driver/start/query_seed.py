@@ -64,7 +64,7 @@ from airflow_streamstate.store.base import Store
 
 BOOK_OFFSET = '{"logOffset":0}'
 """The offset of a file source whose log is one entry."""
-WATERMARK_ANEW = "rows that are read again would be late, so its watermark begins anew"
+WATERMARK_ANEW = "rows that are read again would be late, so its watermark starts again"
 
 
 def begins_elsewhere(start: StartPlan, name: str) -> bool:
@@ -133,13 +133,13 @@ def find_beginning(
             beginning = _At(attempt, name, data, start.begins_at).find(lines, identities)
     missing = consent_missing(name, beginning.moves, start.accept_lost_input, start.accept_repeated_input)
     for words in describe(beginning.moves):
-        attempt.reporter.say(f"query {name}: begins elsewhere, {words}")
+        attempt.reporter.say(f"query {name}: starts elsewhere, {words}")
     if missing:
         raise IncompatibleUpgradeError(
             "beginning there passes over input, or reads input again, and that was not accepted",
             query_name=name,
             moves=list(describe(beginning.moves)),
-            next_step=f"Where that is meant, deploy with {missing}.",
+            next_step=f"If that is meant, deploy with {missing}.",
         )
     return beginning
 
@@ -221,7 +221,7 @@ class _At:
 
     def _refusal(self, what: str, reason: str) -> InvalidRequestError:
         return InvalidRequestError(
-            "this source cannot begin at a time",
+            "this source cannot start at a time",
             query_name=self._name,
             source=what,
             reason=reason,
@@ -326,11 +326,11 @@ class MovedSource:
         self._refuse(
             "the new folder of a moved source lists files that are elsewhere",
             [path for path in self.times if not any(is_at(path, new) for new in self.moves.values())],
-            "The folder has a log of its own (_spark_metadata) with the old paths, or the script reads another"
+            "The folder has its own log (_spark_metadata) with the old paths, or the script reads another"
             " folder: put a symbolic link or a mount at the old place instead.",
         )
         self._refuse(
-            "files of a batch that was begun are not at the new place",
+            "files of a batch that was started are not at the new place",
             sorted(taken - read - self.times.keys()),
             "Bring them there, under the same names, and start again.",
         )
@@ -441,7 +441,7 @@ def seed_query(
     plan = replace(plan, query_id=query_id())
     tell(attempt, name, plan.batch_id, beginning)
     finish_seed(_building(attempt, name), plan, logs, attempt.checkpoint_of(name), beginning.books, moved)
-    said = tuple(f"begins elsewhere, {words}" for words in describe(beginning.moves))
+    said = tuple(f"starts elsewhere, {words}" for words in describe(beginning.moves))
     return sources or known.sources, (*remarks, *remark, *said, *mapped.remarks, *readable.remarks)
 
 
@@ -546,4 +546,4 @@ def _watermark_to_keep(startable: StartableQuery, known: QuerySnapshot) -> tuple
         return 0, ()
     if startable.facts.watermarks == known.watermarks:
         return known.watermark_ms, ()
-    return 0, ("its watermark is defined in another way than before, so it begins anew: late rows may count again",)
+    return 0, ("its watermark is defined in another way than before, so it starts again: late rows may count again",)

@@ -235,7 +235,7 @@ class Runs:
             # An earlier attempt started a flush: under the script's own trigger the query would read on with a
             # watermark at the end of time, and every row would be late (1a.7, Law 11).
             raise ConflictError(
-                "a flush of this query was begun by an earlier attempt and is not finished",
+                "a flush of this query was started by an earlier attempt and is not finished",
                 query_name=logical.name,
                 flush_batch_id=report.batch_id,
                 next_step=f"`streamstate drain {attempt.stream_id}` finishes it.",
@@ -346,4 +346,4 @@ def describe_repairs(report: RepairReport) -> tuple[str, ...]:
 def _from_where(position: Position) -> str:
     if position.planned_id is not None:
         return f"runs the planned batch {position.planned_id} first"
-    return "nothing committed yet" if position.batch_id is None else f"goes on after batch {position.batch_id}"
+    return "nothing committed yet" if position.batch_id is None else f"continues after batch {position.batch_id}"

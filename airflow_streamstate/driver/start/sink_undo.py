@@ -217,7 +217,7 @@ class _Undo:
         verb = {"doubled": "leaves as it was accepted"}.get(means, "undoes" if kind is Undoing else "has undone")
         self.attempt.reporter.say(
             f"query {self.name}: going back to batch {self.order.to_batch_id} {verb} {which} in {place}"
-            + ("" if rows_again is None else f"; at most {rows_again:,} rows of input come again")
+            + ("" if rows_again is None else f"; at most {rows_again:,} rows of input are written again")
         )
         self.attempt.reporter.write(
             kind,

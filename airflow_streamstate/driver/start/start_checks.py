@@ -65,8 +65,8 @@ def _way_on(attempt: Attempt, name: str, startable: StartableQuery, own: OwnChec
     spec = attempt.spec
     if spec.start.predecessor_id is not None and spec.start.mode != "fresh":
         return (
-            f"To begin with nothing, give query {name} a checkpointLocation that no query has used. To go on where it"
-            " stands, leave it out of this script, and adopt it as a stream: `streamstate adopt NEW_STREAM --checkpoint"
+            f"To start with nothing, give query {name} a checkpointLocation that no query has used. To continue where"
+            " it is, leave it out of this script, and adopt it as a stream: `streamstate adopt NEW_STREAM --checkpoint"
             f" {_assigned(name, own.uri)} --app SCRIPT`."
         )
     frees = ""
@@ -84,11 +84,11 @@ def _adopting(spec: DeploymentSpec, attempt: Attempt, name: str, own: OwnCheckpo
     uri = own.uri if is_read else "FOLDER"
     words = adopt_command(spec, attempt.control.home.uri, name, uri)
     if is_read:
-        said = f"To go on where it stands: `{words}`. Leave out --stopped while the old job still runs."
+        said = f"To continue where it is: `{words}`. Leave out --stopped while the old job still runs."
     else:
         said = (
             "No store of streamstate reads its checkpoint there: once the old job has ended, copy the folder to a disk"
-            f" or a bucket. To go on from the copy: `{words}`."
+            f" or a bucket. To continue from the copy: `{words}`."
         )
     if own.others:
         said += (
@@ -105,10 +105,10 @@ def _adopting(spec: DeploymentSpec, attempt: Attempt, name: str, own: OwnCheckpo
 def _anew(name: str, startable: StartableQuery) -> str:
     if startable.held_batches(None, 0).batch_ids:
         return (
-            f"To begin at the beginning instead, give query {name} a new output, which its sink needs, and deploy with"
+            f"To start at the beginning instead, give query {name} a new output, which its sink needs, and deploy with"
             " --start fresh."
         )
-    return "To begin at the beginning instead, deploy with --start fresh: all rows are written again."
+    return "To start at the beginning instead, deploy with --start fresh: all rows are written again."
 
 
 def adopt_command(spec: DeploymentSpec, home_uri: str, name: str, uri: str) -> str:
@@ -135,7 +135,7 @@ def _assigned(name: str, uri: str) -> str:
     return uri if uri.rpartition("/")[2] == name else f"{name}={uri}"
 
 
-CANNOT_TELL = "its sink cannot tell which batches it holds"
+CANNOT_TELL = "its sink does not know which batches it holds"
 
 
 def check_sink(attempt: Attempt, logical: LogicalQuery, position: Position, *, is_fresh: bool) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def _refusal(
 ) -> StartRefusedError:
     snapshot_id = attempt.spec.start.snapshot_id
     if is_fresh:
-        next_step = f"Write to a new output; or go on with the query that wrote there: {_going_on(attempt, logical)}."
+        next_step = f"Write to a new output; or continue the query that wrote there: {_going_on(attempt, logical)}."
     elif snapshot_id is not None and logical.startable.undo_means() == "exact by undo":
         next_step = (
             f"`streamstate rollback {attempt.stream_id} --snapshot {snapshot_id}` takes those batches out of it and"
@@ -192,7 +192,7 @@ def _refusal(
     else:
         next_step = (
             "Write to a new output, start from the snapshot at the end of the deployment that wrote those batches, or"
-            " take those batches out of the output first (docs/how-to/sinks.md says how for each sink)."
+            " take those batches out of the output first (docs/how-to/sinks.md shows how for each sink)."
         )
     return StartRefusedError(
         "the sink holds batch ids that this start would use again, and would skip them with all their new rows",
@@ -308,13 +308,13 @@ def look_before_start(
         return Readable(tuple(lines), tuple(planned_lines), _sentences("lost before this start", lost))
     if not is_accepted:
         raise InputLostError(
-            "a source of this query sends each row once, so that no start goes on from its offset"
+            "a source of this query sends each row once, so that no start continues from its offset"
             if is_sent_once
             else "input that this query has not read is lost at its source",
             query_name=name,
             rows=sum(part.rows or 0 for part in lost) if any(part.rows is not None for part in lost) else "not known",
             lost=[_one(part) for part in lost[:_LISTED]],
-            next_step=f"{_otherwise(is_sent_once)} with --accept-lost-input {name}, which goes on with what is there.",
+            next_step=f"{_otherwise(is_sent_once)} with --accept-lost-input {name}, which reads what is there.",
         )
     return Readable(tuple(readable), tuple(planned), _sentences("passed over, as was asked for", lost))
 

@@ -77,7 +77,7 @@ class Rewritten:
         """Human-readable."""
         words = []
         for table in self.tables:
-            how = "migrated" if table.is_migrated else "written anew"
+            how = "migrated" if table.is_migrated else "rewritten"
             rows = "its rows" if table.rows is None else f"{table.rows:,} rows"
             words.append(f"state {table.table}: {rows} {how}, in {table.partitions} partitions")
         return tuple(words)
@@ -278,7 +278,7 @@ class _Rewrite:
         if not partitions:
             self._check_stateless(before, batch_id)
             return None
-        self._say("its state is written anew")
+        self._say("its state is rewritten")
         found = self._startable.rewrite_state(
             RewriteOrder(
                 before_uri=attempt.uri_of(before),
@@ -304,7 +304,7 @@ class _Rewrite:
         kept = operator_stores(before, batch_id, _state_paths(before))
         if kept:
             raise IncompatibleUpgradeError(
-                "an empty batch of the new version keeps no state, so this state cannot be written anew",
+                "an empty batch of the new version keeps no state, so this state cannot be rewritten",
                 query_name=self._name,
                 operators=[each.operator_name for each in kept],
                 next_step="Leave the state of a limit as it is; or drain, and seed the new version.",
@@ -342,7 +342,7 @@ class _Rewrite:
         stored = self._attempt.checkpoints.get(self._files[path]) if path in self._files else None
         if stored is not None and parse_commit_entry(stored.body, key=self._files[path]).has_state_ids:
             raise ConflictError(
-                "a batch is planned that the sink holds already, and in checkpoint format 2 its state cannot be told",
+                "a batch is planned that the sink holds already, and in checkpoint format 2 its state is not known",
                 query_name=self._name,
                 planned_batch_id=planned_id,
                 next_step="Resume the old version until that batch is committed, then try again.",
@@ -388,7 +388,7 @@ class _Rewrite:
             function = each.inverse if self._rewrite.is_inverse else each.migrate
             if function is None:
                 raise InvalidRequestError(
-                    "this migration has no inverse, so the old version cannot go on with the new state",
+                    "this migration has no inverse, so the old version cannot continue with the new state",
                     query_name=self._name,
                     operator=each.operator,
                     next_step="Give one (@migrate(…, inverse=function)); or go back by undoing the output.",

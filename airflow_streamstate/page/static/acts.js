@@ -93,7 +93,7 @@ export const ACTS = {
     happens: (known) => [
       `${known.status.upgrade}.`,
       ["moving", "abandoned"].includes(known.status.upgrade_hold)
-        ? "Where the old version was told to stop already, it is brought back, without a lost or doubled row; else nothing has happened, and the stream runs on."
+        ? "If the old version was already ordered to stop, it is brought back, without a lost or doubled row; else nothing has happened, and the stream runs on."
         : "Nothing of the stream was touched yet, so it runs on as it is.",
     ],
   },
@@ -163,10 +163,10 @@ export async function actButtons(place, connId, streamId, known, me, refresh) {
       const runPage = `dags/${dagId}/runs/${encodeURIComponent(runId)}`;
       const link = h("a", { href: airflowPage(runPage) }, "its run");
       const words = h("span", {}, "queued");
-      told.replaceChildren(h("p", { class: "note" }, words, " · ", link), isPaused ? h("p", { class: "note bad" }, `The DAG ${dagId} is paused: the run begins when somebody unpauses it.`) : "");
+      told.replaceChildren(h("p", { class: "note" }, words, " · ", link), isPaused ? h("p", { class: "note bad" }, `The DAG ${dagId} is paused: the run starts when somebody unpauses it.`) : "");
       for (;;) {
         const { state } = await airflow("GET", `dags/${dagId}/dagRuns/${encodeURIComponent(runId)}`);
-        put(words, { success: "Done", failed: "It failed; the log of the task says why" }[state] ?? state);
+        put(words, { success: "Done", failed: "It failed; the log of the task shows why" }[state] ?? state);
         words.dataset.state = state;
         refresh();
         if (["success", "failed"].includes(state)) {

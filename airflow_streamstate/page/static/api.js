@@ -19,7 +19,7 @@ async function answered(address, options) {
   try {
     response = await fetch(address, { credentials: "same-origin", signal: AbortSignal.timeout(MOST_MILLIS), ...options });
   } catch {
-    throw new Refused(0, { message: "Airflow does not answer", next_step: "The page goes on as soon as it does." });
+    throw new Refused(0, { message: "Airflow does not answer", next_step: "The page continues as soon as it does." });
   }
   const body = await response.json().catch(() => null);
   if (response.ok) return body;

@@ -133,7 +133,7 @@ export function timelineChart() {
 
   return {
     node,
-    /** `deployment`: which one is marked; "" for none. */
+    /** `deployment`: which one is marked; "": not set. */
     show(found, deployment = "") {
       data = found;
       opened = deployment;
@@ -174,7 +174,7 @@ function tickText(at, span) {
   return span > 10000 ? text.slice(11, 19) : text.slice(14, 23);
 }
 
-/** Bars one after the other; each begins where the one before ended. */
+/** Bars one after the other; each starts where the one before ended. */
 export function waterfall(label, bars) {
   const whole = Math.max(...bars.map((bar) => bar.from + bar.seconds), 1e-9);
   return h("ol", { class: "waterfall", "aria-label": label }, bars.map((bar) => {
@@ -233,21 +233,21 @@ export function planChart(name, nodes) {
   return h("div", { class: "planned" }, h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Graph of ${name}` }, svg), detail);
 }
 
-/** The chain of custody: each deployment, and whether it began exactly where the one before ended. */
-export function custodyChart(found) {
+/** The lineage: each deployment, and whether it started exactly where the one before ended. */
+export function lineageChart(found) {
   const breaks = [...found.gaps, ...found.overlaps, ...found.undone, ...found.backwards];
   const kinds = [["gap", found.gaps], ["overlap", found.overlaps], ["undone", found.undone], ["backwards", found.backwards]];
   const kindOf = (one) => kinds.find(([, all]) => all.includes(one))[0];
-  return h("ol", { class: "chain", "aria-label": "Chain of custody" }, found.deployments.map((one, at) => {
+  return h("ol", { class: "chain", "aria-label": "Lineage" }, found.deployments.map((one, at) => {
     const own = breaks.filter((each) => each.deployment_id === one.deployment_id);
     const isSettled = !Object.keys(one.queries).length;
     const is = own.some((each) => !each.accepted) ? "broken" : own.length ? "accepted" : "exact";
-    const words = { broken: "does not begin where the one before ended", accepted: "begins elsewhere, as was accepted", exact: "begins exactly where the one before ended" }[is];
+    const words = { broken: "does not start where the one before ended", accepted: "starts elsewhere, as was accepted", exact: "starts exactly where the one before ended" }[is];
     return h("li", {},
       at > 0 && h("div", { class: "link-between", "data-is": is }, h("span", { "aria-hidden": "true" }, { broken: "✕", accepted: "!", exact: "✓" }[is]), " ", words,
         own.map((each) => h("p", {}, `${kindOf(each)} of ${each.query} ${each.source}: ${each.ended_at} → ${each.began_at}. ${each.detail}`))),
       h("div", { class: "box" }, h("strong", {}, one.deployment_id), ` ${one.mode}${one.snapshot_id ? ` from ${one.snapshot_id}` : ""}${one.rewritten ? `; its state was ${one.rewritten}` : ""}`,
         isSettled ? h("p", { class: "quiet" }, "audited before its logs were removed, or it started no query") : h("ul", {}, Object.entries(one.queries).map(([name, query]) =>
-          h("li", {}, `${name}: ${query.began_behind === null ? "began with nothing" : `began behind batch ${query.began_behind}`}, ${query.ended_with === null ? "committed none" : `ended with batch ${query.ended_with}`}`, h("span", { class: "quiet" }, query.evidence === "logs" ? " by Spark's logs" : " by records"))))));
+          h("li", {}, `${name}: ${query.began_behind === null ? "started with nothing" : `started after batch ${query.began_behind}`}, ${query.ended_with === null ? "committed none" : `ended with batch ${query.ended_with}`}`, h("span", { class: "quiet" }, query.evidence === "logs" ? " by Spark's logs" : " by records"))))));
   }));
 }

@@ -7,7 +7,7 @@ const MANY = 12;
 
 /**
  * @param name     what is chosen, e.g. "label"
- * @param groupOf  the heading under which a value stands, and the words for it there; null for none
+ * @param groupOf  the heading under which a value is, and the words for it there; null: not set
  * @param change   called with what is chosen now
  */
 export function choice(place, { name, groupOf = null, change }) {

@@ -27,7 +27,7 @@ export function showStreamOfTask(place, { dagId, runId, taskId, mapIndex }) {
       if (typeof streamId === "string" && typeof connId === "string") {
         looked.end();
         showStream(place, connId, streamId, read("me"), await openedByTask(dagId, runId, taskId, mapIndex));
-      } else told("This task acts on no stream, or has not begun yet.");
+      } else told("This task acts on no stream, or has not started yet.");
     } catch (error) {
       place.view.replaceChildren(problem(error));
     }

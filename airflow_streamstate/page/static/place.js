@@ -7,7 +7,7 @@ const FIELDS = ["INPUT", "SELECT", "TEXTAREA"];
 
 export class Place {
   /**
-   * @param page    the element with the class "page": all that is shown lies in it, dialogs too
+   * @param page    the element with the class "page": all that is shown is in it, dialogs too
    * @param base    the address below which the parts of the page have theirs
    * @param router  the window whose address Airflow's interface follows; null where there is none around the page
    * @param signal  ends listeners and reads when the page is no longer shown
@@ -37,7 +37,7 @@ export class Place {
   /** Tell a screen reader. */
   say(text) { put(this.page.querySelector('[role="status"]'), text); }
 
-  /** The element that has the focus, if it lies in the page. */
+  /** The element that has the focus, if it is in the page. */
   get focused() { return this.page.getRootNode().activeElement; }
 
   isTyping(event) { return FIELDS.includes(event.target.tagName) || event.target.isContentEditable; }

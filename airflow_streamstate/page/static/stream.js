@@ -2,7 +2,7 @@
 
 import { eachSecond, partAddress, read, refresh } from "./api.js";
 import { actButtons } from "./acts.js";
-import { custodyChart, downtimeWords, handoverWaterfall, planChart, timelineChart, waterfall } from "./charts.js";
+import { lineageChart, downtimeWords, handoverWaterfall, planChart, timelineChart, waterfall } from "./charts.js";
 import { badge, ended, h, problem, put, putAttribute, table } from "./dom.js";
 import { age, ageOf, bytes, count, duration, lag, rate, time } from "./format.js";
 
@@ -81,7 +81,7 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
     return known.upgrades.upgrades.find((one) => one.upgrade_id === opened.upgrade) ?? null;
   }
 
-  /** The deployment that a link asks for: by its id, or as the one in which an upgrade ended; "" for none. */
+  /** The deployment that a link asks for: by its id, or as the one in which an upgrade ended; "": not set. */
   async function openedDeployment() {
     if (opened.deployment) return opened.deployment;
     const upgrade = await openedUpgrade();
@@ -131,7 +131,7 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
     };
   }
 
-  /** A panel that is drawn anew only where its data differ. */
+  /** A panel that is drawn again only where its data differ. */
   const drawn = (part, draw, what = null, also = async () => ({})) => (panel) => {
     const chosen = what === null ? async () => ({}) : deploymentChoice(panel, what);
     const more = async () => ({ ...await chosen(), ...await also() });
@@ -183,7 +183,7 @@ export function showStream(place, connId, streamId, me, opened = openedBy(window
     })(panel);
   });
   addTab("snapshots", "Snapshots", drawn("snapshots", (found) => snapshotsView(found, opened.snapshot)));
-  addTab("custody", "Custody", drawn("custody", (found) => custodyView(found)));
+  addTab("lineage", "Lineage", drawn("lineage", (found) => lineageView(found)));
   addTab("replay", "Replay", drawn("replay", (found) => replayView(found)));
   addTab("log", "Driver log", (panel) => {
     const text = h("pre", { class: "log", tabindex: "0", "aria-label": "End of the driver's log" });
@@ -337,7 +337,7 @@ export function openedBy(search) {
 
 /** The restart policy, which is one word until it has done something. */
 function restartWords(text) {
-  if (text.startsWith("given up: ")) return text.replace("given up: ", "not restarted any more: ");
+  if (text.startsWith("abandoned: ")) return text.replace("abandoned: ", "not restarted any more: ");
   return text.replace(/^restart(?=$|:)/, "restarts on failure").replace(/^alert(?=$|:)/, "alerts on failure, and is not restarted");
 }
 
@@ -349,7 +349,7 @@ function snapshotsView(found, opened) {
     return [bar, bytes(one.bytes)];
   };
   return [
-    found.unreadable.map((id) => h("p", { class: "note bad" }, `${id} cannot be read; streamstate snapshot verify tells why.`)),
+    found.unreadable.map((id) => h("p", { class: "note bad" }, `${id} cannot be read; streamstate snapshot verify shows why.`)),
     found.snapshots.length ? table("Snapshots", [
       { title: "Snapshot", isHead: true, cell: (one) => (one.snapshot_id === opened ? h("mark", {}, one.snapshot_id) : one.snapshot_id) },
       { title: "Kind", cell: (one) => one.kind },
@@ -379,13 +379,13 @@ function planView(found) {
   ];
 }
 
-function custodyView(found) {
+function lineageView(found) {
   return [
-    h("p", { class: `note ${found.ok ? "good" : "bad"}` }, !found.ok ? "The chain is not whole."
-      : found.settled || found.deployments.some((one) => Object.keys(one.queries).length > 0) ? "Every deployment began exactly where its predecessor ended."
+    h("p", { class: `note ${found.ok ? "good" : "bad"}` }, !found.ok ? "The lineage is not complete."
+      : found.settled || found.deployments.some((one) => Object.keys(one.queries).length > 0) ? "Every deployment started exactly where its predecessor ended."
         : "No query has run yet, so there is nothing to compare."),
     found.unread.map((words) => h("p", { class: "note bad" }, `not read: ${words}`)),
-    custodyChart(found),
+    lineageChart(found),
     found.not_running.length > 0 && [h("h2", {}, "No query ran"), table("No query ran", [
       { title: "After", isHead: true, cell: (one) => one.after },
       { title: "Until", cell: (one) => one.before || "now" },

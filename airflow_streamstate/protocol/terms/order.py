@@ -21,7 +21,7 @@ MOST_BATCHES, MOST_ROWS = 100, 1_000_000_000
 """That a rehearsal or a replay runs again."""
 LEAST_SLOWER_FACTOR, MOST_SLOWER_FACTOR = 1.1, 1_000.0
 _EVERY_VERB = ("rescale", "restart", "deploy")
-_CONSENT, _HEALTHY, _REHEARSAL, _BACK = "Consent", "Healthy", "Rehearsal", "Way back"
+_CONSENT, _HEALTHY, _REHEARSAL, _BACK = "Consent", "Healthy", "Rehearsal", "Rollback"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TakeoverTerms:
 
     warm: bool = term(
         True,
-        help="launch the next driver while the other runs, also on the way back: needs room for two",
+        help="launch the next driver while the other runs, also on a rollback: needs room for two",
         verbs=_EVERY_VERB,
     )
     rehearsal_deadline_seconds: Seconds = term(
@@ -50,7 +50,7 @@ class TakeoverTerms:
     )
     healthy_deadline_seconds: Seconds = term(
         300.0,
-        help="seconds from its launch until it must be healthy. After that it is given up",
+        help="seconds from its launch until it must be healthy. After that it is abandoned",
         heading=_HEALTHY,
         verbs=_EVERY_VERB,
     )
@@ -62,7 +62,7 @@ class TakeoverTerms:
     )
     undo_command: tuple[Word, ...] = term(
         (),
-        help="the command that undoes what a foreachBatch wrote, if there is no other way back",
+        help="the command that undoes what a foreachBatch wrote, if there is no other rollback",
         heading=_BACK,
         kind="command",
         verbs=_EVERY_VERB,
@@ -124,7 +124,7 @@ class UpgradeTerms(HazardTerms, RehearsalTerms, TakeoverTerms):
     approved_by_another: bool = term(False, help="as {needs_approval}, by another person")
     roll_back_if_slower: float | None = term(
         None,
-        help="give up a version that falls behind its input and is slower than the version before by this factor: 2"
+        help="abandon a version that falls behind its input and is slower than the version before by this factor: 2"
         " means that it reads half the rows per second. By default it is kept, with a warning that has both rates",
         heading=_HEALTHY,
         metavar="FACTOR",
@@ -145,7 +145,7 @@ class UpgradeTerms(HazardTerms, RehearsalTerms, TakeoverTerms):
         check_terms(self)
         if self.warm_return and not self.warm:
             raise InvalidRequestError(
-                "a driver that waits for the way back is a warm one, and warm is off",
+                "a driver that waits for the rollback is a warm one, and warm is off",
                 warm=self.warm,
                 next_step="Leave out warm_return, or set warm.",
             )
@@ -269,8 +269,8 @@ class StopTerms:
     )
     on_deadline: OnStopDeadline = term(
         "fail",
-        help="at {deadline_seconds}: fail withdraws an order that is not begun, and fails; kill ends the driver, which"
-        " must run on the machine of the caller, and keeps its end in a snapshot, also that of a driver that had died",
+        help="at {deadline_seconds}: fail withdraws an order that is not started, and fails; kill ends the driver,"
+        " which must run on the machine of the caller, and keeps its end in a snapshot, also that of a dead driver",
     )
 
     def __post_init__(self) -> None:
@@ -343,7 +343,7 @@ class SnapshotTerms:
 
     requested_at: datetime | None = term(
         None,
-        help="the time of the request, with a time zone: a request that comes too late takes no snapshot. By default"
+        help="the time of the request, with a time zone: a request that arrives too late takes no snapshot. By default"
         " now, also when the order is repeated",
         heading=_ORDER,
         metavar="TIME",
@@ -503,7 +503,7 @@ class WaveTerms:
     )
     try_again: bool = term(
         False,
-        help="try again what was refused or given up for the same file",
+        help="try again what was refused or abandoned for the same file",
         flag="--again",
         verbs=("apply",),
     )

@@ -150,7 +150,7 @@ class Version:
     )
     files: tuple[Artifact, ...] = term(
         (),
-        help="files beside the script; pinned",
+        help="files next to the script; pinned",
         kind="paths",
         heading=_CODE,
         verbs=_OF_CODE,
@@ -228,7 +228,7 @@ class Version:
     )
     snapshots: Word = term(
         "",
-        help="where its snapshots are kept, in place of beside its checkpoints; none: no snapshot is taken while it"
+        help="where its snapshots are kept, instead of next to its checkpoints; none: no snapshot is taken while it"
         " runs",
         metavar="none|URI",
         heading=_START,
@@ -400,7 +400,7 @@ class StartTerms(HazardTerms, HandoverTerms):
     )
     assume_dead: bool = term(
         False,
-        help="continue although the launcher cannot tell whether the old driver is dead",
+        help="continue although the launcher does not know whether the old driver is dead",
         heading=_CONSENT,
         verbs=("resume", "skip"),
         in_files=_ONCE,
@@ -443,9 +443,9 @@ class StartTerms(HazardTerms, HandoverTerms):
             return
         if self.start != "seed":
             raise InvalidRequestError(
-                "only a seed can begin elsewhere: state belongs to the offsets that it was built from",
+                "only a seed can start elsewhere: state belongs to the offsets that it was built from",
                 start=self.start,
-                next_step="Say --start seed, or leave out the offsets and the time.",
+                next_step="Pass --start seed, or leave out the offsets and the time.",
             )
         if self.offsets and self.begins_at is not None:
             raise InvalidRequestError(
@@ -484,7 +484,7 @@ class StreamTerms:
     )
     alert_rules: Mapping[str, Any] = term(
         {},
-        help="when people are told of the stream",
+        help="when people are notified about the stream",
         part=AlertRules,
         names={"files": "alerts", "operators": "alerts"},
         changes="stream",

@@ -150,7 +150,7 @@ class Forgetful(RateSource):
         return Narrowed("kept", read, left, is_named=True) if is_part else None
 
     def identify(self, source: Source) -> str | None:
-        if self.breaks == "says a credential" and "password" in source.options:
+        if self.breaks == "shows a credential" and "password" in source.options:
             return f"rate {source.options['password']}"
         if self.breaks == "takes another's":
             return f"rate {source.format} {sorted(source.options.items())}"
@@ -168,8 +168,8 @@ class Forgetful(RateSource):
 @pytest.mark.parametrize(
     ("breaks", "said"),
     [
-        ("says a credential", "credential"),
-        ("takes another's", "credential|another kind"),
+        ("shows a credential", "credential"),
+        ("takes another's", "credential|different kind"),
         ("one identity", "one identity"),
         ("of another kind", "of another kind"),
         ("is ahead of", "is behind of|is ahead of"),

@@ -49,7 +49,7 @@ class Believing(LocalLauncher):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [(Forgetful, "one key has several handles"), (Believing, "counts as ended|come to its end")]
+    ("kind", "words"), [(Forgetful, "one key has several handles"), (Believing, "counts as ended|ended by itself")]
 )
 def test_the_suite_finds_a_launcher_that_breaks_a_promise(
     tmp_path: Path, kind: type[LocalLauncher], words: str

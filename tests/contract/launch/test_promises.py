@@ -135,7 +135,7 @@ def test_a_check_refuses_what_a_launch_would_refuse_and_begins_nothing(launcher:
     launcher.check(request)
     for changes, words in (
         ({"master": "nonsense"}, "not a master"),
-        ({"conf": {"typo": "1"}}, "does not begin with"),
+        ({"conf": {"typo": "1"}}, "does not start with"),
         ({"jars": (str(tmp_path / "nosuch.jar"),)}, "is not there"),
         ({"spark_submit": (str(tmp_path / "nosuch"),)}, "does not exist"),
     ):

@@ -19,7 +19,7 @@ def test_a_driver_that_dies_is_told_once_and_its_successor_resolves_it(alerted: 
     """With the words that ``status`` has."""
     alerted.stage.end(state="gone")
     assert alerted.look(5) == ["raised driver_dead"]
-    assert alerted.text.startswith("attempt 1 is failed: the driver has ended without a last word")
+    assert alerted.text.startswith("attempt 1 is failed: the driver has ended without a last event")
     assert alerted.look(600) == []
     alerted.stage.controller.resume(STREAM)
     assert alerted.look(5) == []  # what was started may fail at once

@@ -48,7 +48,7 @@ def test_a_driver_killed_before_an_upgrade_between_two_looks_is_told_and_resolve
     upgraded.stage.end(state="gone")
     taken_over(upgraded)
     assert alerted.look(5, watch) == ["raised driver_dead"]
-    assert alerted.text == "attempt 1 of d-0001 has ended since the last look: without a last word"
+    assert alerted.text == "attempt 1 of d-0001 has ended since the last poll: without a last event"
     assert alerted.look(5, watch) == ["resolved driver_dead"]
     alerted.stage.clock.advance(600)
     upgraded.beats(6)

@@ -97,7 +97,7 @@ def test_a_receiver_that_hangs_delays_nothing_and_holds_little_memory() -> None:
         receiver.hangs = True
         for number in range(MOST_QUEUED + 7):
             webhook.tell(change(number))
-        wait_until(lambda: bool(said), "the first try to be given up", 30)
+        wait_until(lambda: bool(said), "the first try to be abandoned", 30)
         assert webhook.close(5) >= MOST_QUEUED
     place = receiver.url.partition("/T000")[0]
     assert said[0] == f"the webhook {place} has not taken an alert: it did not answer within 0.05 s"

@@ -217,7 +217,7 @@ def test_a_driver_that_was_launched_is_waited_for(desk: Desk) -> None:
     assert (difference["kind"], difference["step"]) == ("unchanged", "continue")
     answer, found = applied(folder, "--timeout", 1)
     assert (answer.status, found[STREAM]["step"], found[STREAM]["result"]) == (1, "continue", "failed")
-    assert "did not come in time" in found[STREAM]["reason"]
+    assert "did not happen in time" in found[STREAM]["reason"]
     controller = ShellSession.of(os.environ, as_json=True).controller()
     with meanwhile(lambda: controller.kill(STREAM)):
         answer, found = applied(folder)
@@ -241,7 +241,7 @@ def test_an_interruption_says_what_it_waits_for(desk: Desk) -> None:
             assert any(line.startswith(("apply: flights: launching", "apply: flights: running")) for line in said)
             process.send_signal(signal.SIGINT)
             line = next((line for line in said if "interrupted" in line), "")
-            assert "nothing more is begun, and what is under way is waited for (flights). Ctrl-C again leaves." in line
+            assert "nothing more is started, and what is under way is waited for (flights). Ctrl-C again " in line
             process.send_signal(signal.SIGINT)
             _, rest = process.communicate(timeout=500)
         finally:
@@ -450,7 +450,7 @@ def test_a_new_stream_over_a_used_checkpoint_is_refused_before_a_driver_starts(d
     found = diffed(folder)[STREAM]
     assert (found["kind"], "streamstate adopt flights --checkpoint" in found["reason"]) == ("refused", True)
     assert applied(folder)[0].status != 0
-    assert "no home lies here" in shell("status", STREAM).err
+    assert "there is no home here" in shell("status", STREAM).err
     declare(desk, STREAM, "proves", conf=conf, start="fresh")
     assert diffed(folder)[STREAM]["step"] == "deploy"
 

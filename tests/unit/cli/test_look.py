@@ -158,7 +158,7 @@ def test_status_shows_orders_until_they_have_their_end(desk: Desk) -> None:
     command, _, _ = drain_notification(stream, "d-0001", rehearse=True, reason="new key")
     (order,) = shell("status", "flights", "--json").json["orders"]
     assert (order.pop("requested_at")[-1], order.pop("expires_at")[-1]) == ("Z", "Z")
-    why = "it is not begun: its flush is tried first, on a fork of the state"
+    why = "it is not started: its flush is tried first, on a fork of the state"
     assert order == {
         "verb": "drain", "command_id": command.command_id, "number": 1, "requested_by": "test", "reason": "new key",
         "phase": "ordered", "why": why,
@@ -323,7 +323,7 @@ def test_a_whole_chain_is_told(desk: Desk) -> None:
     (deployment,) = answer.json["deployments"]
     assert list(deployment["queries"]) == ["delays"]
     human = shell("audit", "flights").out
-    assert "every deployment began exactly where its predecessor ended" in human
+    assert "every deployment started exactly where its predecessor ended" in human
     assert "no query ran after d-0001 attempt 1 (stopped): until now" in human
 
 
@@ -373,7 +373,7 @@ def test_batches_that_ran_again_and_sources_that_send_once_are_named(desk: Desk)
     assert "may be doubled in foreachBatch (only the script knows) at d-0001" in lines
     assert "not doubled in delta /t at d-0001 attempt 1, delays: batch 6 ran again" in lines
     said = " ".join(shell("status", "flights").out.split())
-    assert "rows rows may be doubled: batch 4 of delays ran again, into kafka out, which cannot tell" in said
+    assert "rows rows may be doubled: batch 4 of delays ran again, into kafka out, which cannot detect it" in said
 
 
 # logs

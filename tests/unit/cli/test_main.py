@@ -53,7 +53,7 @@ def raising(error: BaseException) -> Callable[[], None]:
 @pytest.mark.parametrize("error", ERRORS, ids=lambda cls: cls.__name__)
 def test_every_error_is_one_object_with_its_exit_status(error: type[StreamStateError]) -> None:
     """Whatever class of error a verb meets: its words as JSON on stdout, or as lines on stderr."""
-    raised = error("it is so", next_step="Mend it.", stream_id="flights", lines="a\nb", none=None)
+    raised = error("it is so", next_step="Fix it.", stream_id="flights", lines="a\nb", none=None)
     with verb_that(raising(raised)) as verb:
         as_json, as_text = shell("--json", verb), shell(verb)
     assert as_json.status == as_text.status == exit_status_of(raised)
@@ -61,10 +61,10 @@ def test_every_error_is_one_object_with_its_exit_status(error: type[StreamStateE
         "type": error.__name__,
         "message": "it is so",
         "context": {"stream_id": "flights", "lines": "a\nb", "none": None},
-        "next_step": "Mend it.",
+        "next_step": "Fix it.",
     }
     assert as_json.err == as_text.out == ""
-    assert as_text.err == "streamstate: it is so. stream_id=flights\n-> Mend it.\nlines:\n    a\n    b\n"
+    assert as_text.err == "streamstate: it is so. stream_id=flights\n-> Fix it.\nlines:\n    a\n    b\n"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()], ids=["Ctrl-C", "abort"])
@@ -74,8 +74,8 @@ def test_an_interrupt_is_one_object_and_says_that_orders_go_on(error: BaseExcept
         as_json, as_text = shell("--json", verb), shell(verb)
     assert as_json.status == as_text.status == 1
     assert as_json.error["type"] == "Interrupted"
-    assert "goes on" in as_json.error["message"]
-    assert "goes on" in as_text.err
+    assert "continues" in as_json.error["message"]
+    assert "continues" in as_text.err
 
 
 def test_a_defect_is_one_object_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_a_home_that_cannot_be_opened_keeps_the_first_error() -> None:
     def nowhere() -> Home:
         raise InvalidRequestError("no home was given")
 
-    error = DeadlineExceededError("it did not come", next_step="Look.")
+    error = DeadlineExceededError("it did not happen", next_step="Look.")
     name_full_disks(error, nowhere)
     assert error.next_step == "Look."
 
@@ -88,7 +88,7 @@ ORDERS = {"deploy", "resume", "skip", "stop", "drain", "snapshot create", "kill"
 def test_only_a_verb_that_orders_says_that_its_order_goes_on(verb: str) -> None:
     """A poll leaves nothing behind, and a rehearsal is ended; what continues is named with its stream."""
     told = interrupted(verb, "flights")
-    assert ("a recorded order goes on" in str(told["message"])) == (verb in ORDERS)
+    assert ("a recorded order continues" in str(told["message"])) == (verb in ORDERS)
     assert "STREAM" not in str(told["next_step"])
 
 

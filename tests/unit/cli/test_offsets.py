@@ -55,7 +55,7 @@ def test_a_drained_stream_is_seeded_where_one_says(desk: Desk) -> None:
     seeded = shell(*words, desk.base / "same.json")
     assert seeded.status == 0, seeded
     assert seeded.json["start"]["mode"] == "seed"
-    assert any("where it stood" in note for note in seeded.json["notes"])
+    assert any("where it was" in note for note in seeded.json["notes"])
     assert desk.stream().control.spec("d-0002").start.offsets == {"delays": (offset,)}
 
 

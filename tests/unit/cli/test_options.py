@@ -74,7 +74,7 @@ def test_without_a_home_it_says_how_to_give_one(desk: Desk, monkeypatch: pytest.
 def test_checkpoints_may_lie_elsewhere(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """--checkpoints, or STREAMSTATE_CHECKPOINTS, names the second place."""
     said = shell("home", "doctor", "--json", "--checkpoints", desk.base / "disk").json["checks"][-1]
-    assert said["found"].endswith(f"checkpoints lie in {desk.base / 'disk'}")
+    assert said["found"].endswith(f"checkpoints are in {desk.base / 'disk'}")
     monkeypatch.setenv("STREAMSTATE_CHECKPOINTS", str(desk.base / "disk2"))
     assert shell("home", "doctor", "--json").json["checks"][-1]["found"].endswith(f"{desk.base / 'disk2'}")
 

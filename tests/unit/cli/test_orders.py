@@ -77,14 +77,14 @@ def test_a_wait_that_ends_says_that_the_work_goes_on(running: ScriptedAttempt, v
     answer = shell(verb, "flights", "--timeout", 0.3, "--json")
     assert answer.status == 3
     assert answer.error["type"] == "DeadlineExceededError"
-    assert "the work goes on" in answer.error["message"]
+    assert "the work continues" in answer.error["message"]
     assert "batch 0" in answer.error["context"]["last_seen"]
     assert len(running.control.journal("d-0001").commands()) == 1
     assert answer.err == ""
     human = shell(verb, "flights", "--timeout", 0.3)
     assert human.out == ""
     assert human.err.startswith("flights d-0001: running (")
-    assert "did not come in time; the work goes on." in human.err
+    assert "did not happen in time; the work continues." in human.err
 
 
 @pytest.mark.parametrize("verb", ["stop", "drain", "snapshot create"])

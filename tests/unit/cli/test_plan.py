@@ -170,9 +170,9 @@ def test_a_person_reads_the_batches_of_both_versions_side_by_side(failed: Desk) 
         (
             "needs-drain",
             4,
-            "the verdict is needs-drain, and only a version that goes on with the state can be replayed",
+            "the verdict is needs-drain, and only a version that continues with the state can be replayed",
         ),
-        ("hazardous", 4, "the verdict is hazardous, and only a version that goes on with the state can be replayed"),
+        ("hazardous", 4, "the verdict is hazardous, and only a version that continues with the state can be replayed"),
         ("refused", 4, "the rehearsal did not succeed"),
         ("fails", 1, "the rehearsal did not succeed"),
     ],

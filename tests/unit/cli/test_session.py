@@ -87,11 +87,11 @@ def test_an_error_for_a_person_is_a_sentence_facts_blocks_and_the_next_step() ->
                 "type": "DeploymentFailedError",
                 "message": "the deployment failed",
                 "context": {"state": "failed", "reason": "a b", "snapshot_id": None, "traceback": "one\n  two"},
-                "next_step": "Mend it.",
+                "next_step": "Fix it.",
             }
         )
     assert err.getvalue() == (
-        'streamstate: the deployment failed. state=failed reason="a b"\n-> Mend it.\ntraceback:\n    one\n      two\n'
+        'streamstate: the deployment failed. state=failed reason="a b"\n-> Fix it.\ntraceback:\n    one\n      two\n'
     )
 
 

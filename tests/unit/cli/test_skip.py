@@ -44,7 +44,7 @@ def test_it_is_said_before_it_is_ordered_and_the_order_is_told(desk: Desk) -> No
     answer = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--request-id", "r-1", "--async")
     assert answer.status == 0, answer
     assert answer.err.startswith("batch 2 of query delays is skipped:")
-    assert "batch 2 is to be skipped by the next attempt" in answer.out
+    assert "batch 2 will be skipped by the next attempt" in answer.out
     again = shell("skip", "flights", "--batch", 2, "--reason", "a bad row", "--request-id", "r-1", "--json", "--async")
     assert again.status == 0, again
     assert set(again.json) >= {"stream_id", "deployment_id", "command_id", "state", "query", "batch_id"}

@@ -86,7 +86,7 @@ def test_a_job_that_never_commits_ends_the_wait_and_not_the_work(desk: Desk) -> 
     answer = deploy(desk, "--timeout", 3, job="hangs")
     assert answer.status == 3
     assert answer.error["type"] == "DeadlineExceededError"
-    assert "the work goes on" in answer.error["message"]
+    assert "the work continues" in answer.error["message"]
     assert "running" in answer.error["context"]["last_seen"]
     assert shell("status", "flights", "--json").json["state"] == "running"
     killed = shell("kill", "flights", "--grace", 0, "--json")
@@ -196,7 +196,7 @@ def test_a_stream_may_be_told_to_wait_for_new_parts(desk: Desk) -> None:
         (("--setting", f"fetch_batch_bytes={'9' * 400}"), 2, "Use a whole number from 1,024"),
         (("--working-folder", ""), 2, "--working-folder is empty"),
         (("--master", "nonsense"), 2, "not a master"),
-        (("--conf", "typo=1"), 2, "does not begin with"),
+        (("--conf", "typo=1"), 2, "does not start with"),
         (("--conf", "spark.submit.deployMode=cluster"), 2, "cluster mode"),
         (("--jars", "/nosuch.jar"), 2, "cannot be read"),
     ],

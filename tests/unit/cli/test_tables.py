@@ -119,13 +119,13 @@ def test_of_a_failure_the_reason_and_the_next_step_are_told_and_not_sparks_plan(
     words = "[STREAM_FAILED] poison\n=== Streaming Query ===\nLogical Plan:\n~Project"
     row = {"stream_id": "s", "deployment_id": "d-0001", "attempt": 1, "state": "failed", "queries": {}, "error": words}
     trace = f'Traceback\n  File "/home/s/deployments/d-0001/launches/d-0001-a0001/code/job.py"\n{words}'
-    page = printed(200, VERBOSE_STATUS, {**row, "traceback": trace, "next_step": "Mend it."})
+    page = printed(200, VERBOSE_STATUS, {**row, "traceback": trace, "next_step": "Fix it."})
     assert page.count("[STREAM_FAILED] poison") == 2
-    assert page.splitlines()[1] == "-> Mend it."
+    assert page.splitlines()[1] == "-> Fix it."
     assert 'File "job.py"' in page  # not the path of its copy for this launch
-    error = {"message": "the deployment failed", "context": {"error": words}, "next_step": "Mend it."}
+    error = {"message": "the deployment failed", "context": {"error": words}, "next_step": "Fix it."}
     assert "Logical Plan" not in page + printed(200, render.error, error)
-    context = {"traceback": "Traceback\n  line 3\nValueError: boom", "log_tail": "begun\nValueError: boom"}
+    context = {"traceback": "Traceback\n  line 3\nValueError: boom", "log_tail": "started\nValueError: boom"}
     assert printed(200, render.error, {**error, "context": context}).count("boom") == 1
     assert "->" not in printed(200, render.status, {**row, "state": "running", "error": "", "next_step": ""})
 

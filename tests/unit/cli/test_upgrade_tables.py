@@ -53,12 +53,12 @@ def test_a_version_that_was_given_up_leaves_its_batches_named() -> None:
         ),
     )  # fmt: skip
     for words in (
-        "given up; the old version is back", "it falls behind", "from: d-0003", "to: d-0004", "back in: d-0005",
-        "way back: forward",
+        "abandoned; the old version is back", "it falls behind", "from: d-0003", "to: d-0004", "back in: d-0005",
+        "rollback: forward",
         "no query ran: for 1.5 s", "lineage: broken", "raw: c-1 (needs-drain): a window",
-        "of query raw, batches 4 to 6 are the given-up version's; batch 7 was begun by it and run again by d-0005",
-        "of query new, batch 0 was begun by it and run again by d-0005",
-        "-> `streamstate logs orders --deployment d-0004` tells why.",
+        "of query raw, batches 4 to 6 are the abandoned version's; batch 7 was started by it and run again by d-0005",
+        "of query new, batch 0 was started by it and run again by d-0005",
+        "-> `streamstate logs orders --deployment d-0004` shows why.",
     ):  # fmt: skip
         assert words in text
 
@@ -80,7 +80,7 @@ def test_a_rollback_goes_from_what_is_current_to_what_was_before() -> None:
         ),
     )  # fmt: skip
     assert "from: d-0004\n  to: the version of d-0003\n  runs in: d-0005" in text
-    assert "of query raw, batch 4 is the given-up version's, and gone back behind; batch 5 was begun by it" in text
+    assert "of query raw, batch 4 is the abandoned version's, and gone back behind; batch 5 was started by it" in text
     assert "run again" not in text
     assert "lineage: whole" in text
     assert "->" not in text  # it is what was asked

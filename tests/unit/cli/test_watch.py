@@ -42,9 +42,9 @@ def test_a_pass_restarts_what_is_due_and_tells_each_stream(desk: Desk) -> None:
     assert (line["stream_id"], line["sight"]) == ("flights", "gave_up")
     assert line["text"].startswith("1 restart within 3600 s did not help: attempt 2 failed")
     doctor = shell("home", "doctor")
-    assert f"given up: {line['text']}" in doctor.out
+    assert f"abandoned: {line['text']}" in doctor.out
     assert doctor.status == 1
-    assert f"given up: {line['text']}" in shell("list").out
+    assert f"abandoned: {line['text']}" in shell("list").out
 
 
 def settled_pass(*words: str) -> Answer:
@@ -165,7 +165,7 @@ def test_a_home_that_is_gone_is_named(desk: Desk, words: tuple[str, ...]) -> Non
     shutil.rmtree(desk.home)
     answer = shell(*words)
     assert answer.status != 0
-    assert "no home lies here" in answer.err
+    assert "there is no home here" in answer.err
     assert not desk.home.exists()
 
 

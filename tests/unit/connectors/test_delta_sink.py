@@ -108,7 +108,7 @@ def test_a_table_that_is_not_there_holds_nothing_and_no_path_cannot_tell() -> No
 def test_a_table_of_unknown_place_cannot_tell() -> None:
     """It is there, so it may hold anything: taken for empty, ids that it holds would be skipped. (Law 14)"""
     held = DeltaSink().held_batches(Sink("delta", None, "db.t", is_there=True), QUERY_ID, 0, DictReach())
-    assert "does not say where it lies" in held.unknown_reason
+    assert "does not state where it is stored" in held.unknown_reason
 
 
 def test_a_table_by_its_name_is_asked_like_one_by_its_path() -> None:

@@ -127,8 +127,8 @@ def test_a_path_with_a_slash_at_its_end_is_the_same_place() -> None:
 def test_a_table_of_files_of_unknown_place_cannot_tell() -> None:
     """It is there, and may hold anything; under ids that continue its log cannot be made ready."""
     table = Sink("parquet", None, "db.t", is_there=True)
-    assert "does not say where it lies" in FileSink().held_batches(table, None, 0, DictReach()).unknown_reason
-    with pytest.raises(InvalidRequestError, match="does not say where"):
+    assert "does not state where it is stored" in FileSink().held_batches(table, None, 0, DictReach()).unknown_reason
+    with pytest.raises(InvalidRequestError, match="does not state where"):
         FileSink().prepare(table, 14, DictReach())
 
 

@@ -269,7 +269,7 @@ def test_law_14_what_cannot_be_rolled_back_exactly_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="does not reach back"):
         _undo(_RolledBack(_batch(2), _batch(3)), 1)
     branch = Sink("iceberg", "/data/table", "lake.db.t", {"branch": "b"})
-    with pytest.raises(InvalidRequestError, match="beside a table's own history"):
+    with pytest.raises(InvalidRequestError, match="outside of a table's own history"):
         _undo(_RolledBack(_batch(0), _batch(1)), 0, branch)
     assert theirs.rollbacks == []
     assert _undo(_RolledBack(named=False), 1) == FoundUndo()

@@ -167,7 +167,7 @@ def test_fail_on_data_loss_false_is_called_what_it_is() -> None:
     [
         ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may …", "gone from Kafka"),
         ("[KAFKA_DATA_LOSS.START_OFFSET_RESET] …", "gone from Kafka"),
-        ("[KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED] …", "made anew"),
+        ("[KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED] …", "created again"),
         ("[KAFKA_DATA_LOSS.PARTITIONS_DELETED] …", "not there"),
         ("[KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT] …", "not there"),
         ("[KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO] …", "new partition"),
@@ -176,7 +176,7 @@ def test_fail_on_data_loss_false_is_called_what_it_is() -> None:
         ("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server …", "is not there"),
         (f"{LOST}\nCould not read records in offset [50, 100) for topic partition a-0\nwith …", "gone from Kafka"),
         (f"{LOST}\nStarting offset for a-0 was 5 but consumer reset to 9.", "gone from Kafka"),
-        (f"{LOST}\nPartition a-0 offset was changed from 50 to 3.\nThis could be either …", "made anew"),
+        (f"{LOST}\nPartition a-0 offset was changed from 50 to 3.\nThis could be either …", "created again"),
         (f"{LOST}\nPartitions Set(a-0) have been deleted.", "not there"),
         ("Some of partitions in Kafka topic(s) have been lost during running query with …", "not there"),
         (f"{LOST}\nAdded partition a-1 starts from 4 instead of 0.", "new partition"),

@@ -18,7 +18,7 @@ UNKNOWN = SourceMove("d", "3", "9")
     [
         ((BACK,), "a: 2 files read again (3 to 1)", False, True),
         ((ON,), "b: 1,200 rows passed over (3 to 5)", True, False),
-        ((STILL,), "c: where it stood (3)", False, False),
+        ((STILL,), "c: where it was (3)", False, False),
         (
             (UNKNOWN,),
             "d: unknown how much is passed over, unknown how much is read again (3 to 9)",

@@ -48,7 +48,7 @@ class _Boastful(NoopSink):
     ("connector", "said"),
     [
         (_Forgetful(), "does not hold 0 to 2"),
-        (_Greedy(), "another kind"),
+        (_Greedy(), "different kind"),
         (_Eager(), "first batch of all"),
         (object(), "lacks something"),
     ],

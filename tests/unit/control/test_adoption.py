@@ -20,7 +20,7 @@ def test_the_first_one_wins() -> None:
     adoption = example(Adoption)
     assert isinstance(adoption, Adoption)
     assert register.read() is None
-    with pytest.raises(ConflictError, match="another controller has gone on"):
+    with pytest.raises(ConflictError, match="another controller has continued"):
         register.update(lambda now: now)
     begun = register.create(adoption)
     with pytest.raises(ObjectExistsError):

@@ -364,7 +364,7 @@ def test_what_could_not_be_decoded_is_not_decoded_again() -> None:
     good = to_bytes(register())
     reader = cells(MemoryStore())
     for body in (b"{", good):  # a version never has other bytes: if it had, this would show a second decoding
-        with pytest.raises(MalformedMessageError, match="not what its key says") as refused:
+        with pytest.raises(MalformedMessageError, match="not what its key states") as refused:
             reader.decoded(StoredObject(KEY, body, "1"), StreamRegister)
         assert refused.value.context["reason"] == "not JSON (JSONDecodeError)"
     assert reader.decoded(StoredObject(KEY, good, "2"), StreamRegister) == register()

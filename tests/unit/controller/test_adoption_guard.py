@@ -144,7 +144,7 @@ def test_a_stream_that_never_ran_a_query_makes_way(adopting: AdoptingStage) -> N
     adopting.end()
     view = adopting.adopt(is_stopped=True)
     assert (view.deployment_id, view.start.mode) == ("d-0002", "restore")
-    assert adopting.control.spec("d-0001").start.mode == "restore", "it stands for the query before its adoption"
+    assert adopting.control.spec("d-0001").start.mode == "restore", "it is for the query before its adoption"
 
 
 def test_a_stream_that_ran_a_query_does_not_make_way(adopting: AdoptingStage) -> None:

@@ -437,7 +437,7 @@ def test_each_option_of_a_request_is_in_the_plan_of_its_start() -> None:
     fresh = StartPlan("fresh", predecessor_id="d-0001", allow_new_queries=("new",))
     note = "d-0001 never started a query: there is no position, and each query starts where its options say"
     assert decide_start(asked, "d-0001", manifest()) == Start(fresh, (note,))
-    anew = "it starts with empty state, as requested: batch ids begin again at 0"
+    anew = "it starts with empty state, as requested: batch ids start again at 0"
     for found in (manifest(a=query(3)), manifest(), None):
         begun = Start(replace(fresh, begins_anew=True), (anew,))
         assert decide_start(replace(asked, terms=replace(asked.terms, start="fresh")), "d-0001", found) == begun
@@ -500,7 +500,7 @@ def test_state_that_a_drain_left_is_told_by_query(position: dict[str, Any], left
         ("drained", query(3), (), "query a was not flushed by the drain: it is restored with its state"),
         ("drained", query(3), ("a",), "query a was not flushed by the drain: it is restored with its state"),
         ("drained", query(3, drained=True, state_rows_left=0), (), None),
-        ("stopped", query(3), ("a",), "query a was never started by d-0001: it goes on as it was before"),
+        ("stopped", query(3), ("a",), "query a was never started by d-0001: it continues as it was before"),
         ("stopped", query(3), ("b",), None),
     ],
 )

@@ -31,7 +31,7 @@ def test_checkpoints_may_lie_elsewhere(tmp_path: Path) -> None:
     home = Home(HomeConfig(str(tmp_path / "home"), checkpoints_uri=f"file://{tmp_path}/checkpoints"))
     assert home.checkpoints is not home.home
     assert home.launch_path("a") == tmp_path / "checkpoints" / "a"
-    assert "checkpoints lie in" in home.check()
+    assert "checkpoints are in" in home.check()
 
 
 def test_home_and_checkpoints_may_lie_on_s3(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_launches_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest
     """Code and logs of drivers are on this machine wherever checkpoints are; two homes never share a folder unasked."""
     asked = Home(HomeConfig("s3://bucket/streams", str(tmp_path / "c"), work_dir=str(tmp_path / "l")))
     assert asked.launch_path("a/b") == tmp_path / "l" / "a" / "b"
-    with pytest.raises(InvalidRequestError, match="launches must lie in a folder"):
+    with pytest.raises(InvalidRequestError, match="launches must be in a folder"):
         Home(HomeConfig(str(tmp_path), work_dir="s3://bucket/launches"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     one, other = (Home(HomeConfig(f"s3://bucket/{name}")).launch_path("flights") for name in ("one", "other"))

@@ -51,7 +51,7 @@ def test_the_application_is_looked_at(tmp_path: Path) -> None:
     assert said(tmp_path, "id: flights\napplication: .\n")[0].startswith(":2: application: ")
     wrong = said(tmp_path, "id: flights\napplication: job.py\n", "x = 1\nx = = 2\n")
     assert wrong == [
-        f":2: application: the script has a syntax error ({tmp_path}/job.py:2 invalid syntax); mend the script."
+        f":2: application: the script has a syntax error ({tmp_path}/job.py:2 invalid syntax); fix the script."
     ]
     elsewhere = "id: flights\napplication: job.py\nlauncher: {name: yarn}\n"
     assert said(tmp_path, elsewhere, "x = = 2\n") == []  # its Python may be another one

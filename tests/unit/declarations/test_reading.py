@@ -135,7 +135,7 @@ def said(path: Path) -> list[str]:
         ("id: ../../etc\napplication: x.py\n", ":1: id: "),
         (f"{WHOLE}arguments: {'[' * 3000}\n", ": it is nested too deeply"),
         (f"{WHOLE}conf: {{a: *nothing}}\n", ":3: found undefined alias"),
-        ("id: a\n---\nid: b\n", ":2: another document begins here, and a file declares one stream"),
+        ("id: a\n---\nid: b\n", ":2: another document starts here, and a file declares one stream"),
     ],
 )
 def test_each_problem_has_its_line_and_the_nearest_name(tmp_path: Path, text: str, problem: str) -> None:

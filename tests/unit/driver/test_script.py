@@ -238,7 +238,7 @@ LEAKS = {
         sys.excepthook = hook
         raise ValueError("cannot log in with hunter2")
     """,
-    "a hook that goes on to the one before": """
+    "a hook that passes on to the one before": """
         import sys
         before = sys.excepthook
         def hook(*error):

@@ -229,7 +229,7 @@ def test_where_its_upgrade_is_over_the_driver_ends_within_a_minute() -> None:
     began_seconds = wait.stream.clock.monotonic_seconds()
     assert wait.ended_with() == 0
     assert 200 <= wait.stream.clock.monotonic_seconds() - began_seconds < 200 + LOOK_SECONDS + 10
-    assert "is over without a handover" in wait.stream.said[-1]
+    assert "has ended without a handover" in wait.stream.said[-1]
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

@@ -60,8 +60,8 @@ def test_what_a_person_must_decide_fails_at_once(cls: type[StreamStateError]) ->
 def test_the_task_log_says_the_cause_first_then_the_sentence_and_the_long_texts_below() -> None:
     """A traceback in the middle of a line is unreadable; its last line is what a person looks for."""
     traceback = 'Traceback (most recent call last):\n  File "job.py", line 3, in <module>\nValueError: boom'
-    error = DeploymentFailedError("it failed", traceback=traceback, attempt=2, next_step="Mend it.")
-    sentence = "DeploymentFailedError: it failed. attempt=2. Mend it."
+    error = DeploymentFailedError("it failed", traceback=traceback, attempt=2, next_step="Fix it.")
+    sentence = "DeploymentFailedError: it failed. attempt=2. Fix it."
     assert text_of(error) == f"ValueError: boom\n{sentence}\n--- traceback ---\n{traceback}"
     late = DeadlineExceededError("it is late", next_step="Look.")
     assert text_of(late) == "DeadlineExceededError: it is late. Look."

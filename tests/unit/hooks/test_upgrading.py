@@ -100,7 +100,7 @@ def test_from_afar_it_is_over_before_the_stop_and_recorded_after_it(
     if phase == "rehearsing":
         assert after.outcome == "refused"
         assert stands_for_nothing(running, after)
-        assert "is over: refused" in line
+        assert "has ended: refused" in line
     else:
         assert phases(named, view.upgrade_id) == before
         assert "`streamstate continue flights`" in line

@@ -169,9 +169,9 @@ def test_a_given_prefix_is_joined_with_the_request(tmp_path: Path) -> None:
         ({"master": "lokal"}, "not a master"),
         ({"master": ""}, "not a master"),
         ({"master": "sc://h:1"}, "not a master"),
-        ({"conf": {"shuffle.partitions": "2"}}, "does not begin with 'spark.'"),
-        ({"conf": {"spark.a ": "2"}}, "does not begin with 'spark.'"),
-        ({"conf": {"spark.a": "2 "}}, "begins or ends with a blank"),
+        ({"conf": {"shuffle.partitions": "2"}}, "does not start with 'spark.'"),
+        ({"conf": {"spark.a ": "2"}}, "does not start with 'spark.'"),
+        ({"conf": {"spark.a": "2 "}}, "starts or ends with a blank"),
         ({"conf": {"spark.submit.deployMode": "cluster"}}, "not in cluster mode"),
         (
             {"conf": {"spark.submit.deployMode": "cluster"}, "master": "spark://head:7077"},

@@ -433,7 +433,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"driver_config": {"home_uri": "file:///home/me/streams"}}, "reaches S3 only"),
     ({"driver_config": {"home_uri": "s3://a/b", "checkpoints_uri": "gs://a/b"}}, "reaches S3 only"),
     ({"master": "local[2]"}, "chooses Spark's master"),
-    ({"working_folder": "/data"}, "a folder of its own"),
+    ({"working_folder": "/data"}, "a separate folder"),
     ({"conf": {f"spark.x{number}": "1" for number in range(101)}}, "100 settings"),
 ]
 

@@ -41,7 +41,7 @@ def session_of() -> Iterator[SessionOf]:
     ("changes", "alive", "words"),
     [
         ({"start_ticks": 1}, False, "it was killed"),
-        ({"boot_id": "b"}, False, "started anew"),
+        ({"boot_id": "b"}, False, "restarted"),
         ({"boot_id": "b", "host": "h"}, None, "another machine (h)"),
         ({"boot_id": ""}, None, "another machine"),
         ({"pid_namespace": "pid:[1]"}, None, "another container"),

@@ -101,7 +101,7 @@ def test_java_is_that_of_java_home_or_of_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"JAVA_HOME": "/nowhere", "PATH": "/usr/bin"}])
 def test_no_java_is_one_clear_sentence(environ: dict[str, str]) -> None:
     """A missing Java is reported with what to install, also where a wrong JAVA_HOME hides a right one on PATH."""
-    with pytest.raises(InvalidRequestError, match="Spark needs Java, and there is none") as caught:
+    with pytest.raises(InvalidRequestError, match="Spark needs Java, which is not found") as caught:
         check_java(environ, None)
     assert "Install a Java 17 runtime" in caught.value.next_step
 

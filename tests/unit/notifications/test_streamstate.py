@@ -81,7 +81,7 @@ def test_an_alert_that_no_notifier_told_fails_the_task_and_is_told_by_the_next_t
 ) -> None:
     """Each alert is tried, and what one of several notifiers has sent is not repeated."""
     told: list[str] = []
-    with pytest.raises(UnavailableError, match=r"no notifier has told some alerts\. alerts=2 told=0"):
+    with pytest.raises(UnavailableError, match=r"no notifier has reported some alerts\. alerts=2 told=0"):
         StreamNotifier(notifiers=[Raising()])(context())
     found = StreamNotifier(notifiers=[Noting(told), Raising()]).looked(context())
     assert told == ["raised flights driver_dead", "raised trains driver_dead"]

@@ -119,8 +119,8 @@ def test_an_event_ends_the_task_as_the_wait_in_a_worker_would(context: MakeConte
     over = EventContent("over", WATCH, error=ConflictError("it has failed")).to_json()
     with pytest.raises(AirflowFailException, match="it has failed"):
         operator.execute_complete(context(), over)
-    late = EventContent("deadline", WATCH, error=DeadlineExceededError("it did not come")).to_json()
-    with pytest.raises(AirflowException, match="it did not come") as raised:
+    late = EventContent("deadline", WATCH, error=DeadlineExceededError("it did not happen")).to_json()
+    with pytest.raises(AirflowException, match="it did not happen") as raised:
         operator.execute_complete(context(), late)
     assert not isinstance(raised.value, AirflowFailException)
 

@@ -25,7 +25,7 @@ from support.airflow_streams import NamedHome
 from support.airflow_upgrades import Pushed, deferral_of, event_of, taken_by, turn
 
 US = "airflow dag.apply manual__1"
-TIME_IS_UP = DeadlineExceededError("it did not come in time")
+TIME_IS_UP = DeadlineExceededError("it did not happen in time")
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_its_time_is_one_over_all_deferrals(named: NamedHome, folder: Path, wave
     kwargs = json.loads(json.dumps(deferred.kwargs))
     kwargs["begun"]["under_way"][0]["until_at"] = format_time(SYSTEM_CLOCK.now())
     event = EventContent("done", WaitCondition.from_json(deferred.trigger.watch), result={}).to_json()
-    with pytest.raises(AirflowException, match="did not come in time"):
+    with pytest.raises(AirflowException, match="did not happen in time"):
         turn(make(), ours, event, kwargs)
 
 

@@ -313,5 +313,5 @@ def test_what_should_be_known_of_a_start_is_in_the_log_of_the_task(
     deploy(script, master="spark://head.example:7077", conf=away, wait_until="none").execute(context())
     printed = capsys.readouterr()
     said = caplog.text + printed.out + printed.err
-    assert "flights d-0001: checkpoints lie on a disk of this machine" in said
+    assert "flights d-0001: checkpoints are on a disk of this machine" in said
     named.hook().client.kill("flights", grace_seconds=0)

@@ -45,7 +45,7 @@ def test_a_driver_that_never_commits_ends_the_wait_and_not_the_driver(
 ) -> None:
     """The error reports what was last seen, and that it continues (Law 6)."""
     hangs = scripted_driver.script(tmp_path, "hangs")
-    with pytest.raises(AirflowException, match="the work goes on") as raised:
+    with pytest.raises(AirflowException, match="the work continues") as raised:
         deploy(hangs, timeout_seconds=2).execute(context())
     assert not isinstance(raised.value, AirflowFailException)
     assert named.hook().client.status("flights").state in ("launching", "running")

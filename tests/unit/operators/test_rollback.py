@@ -60,7 +60,7 @@ def test_where_no_way_is_exact_it_fails_without_a_retry(
 ) -> None:
     """And nothing is touched."""
     upgraded_from(named, context, tmp_path, "refused")
-    with pytest.raises(AirflowFailException, match="no way back is exact"):
+    with pytest.raises(AirflowFailException, match="no rollback is exact"):
         rollback(strategy="forward").execute(ours)
     assert pushed["return_value"]["outcome"] == "failed"
     assert named.hook().client.status("flights").deployment_id == "d-0002"

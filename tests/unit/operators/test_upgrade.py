@@ -154,7 +154,7 @@ def test_a_worker_looks_itself_where_the_triggerer_sees_nothing(running: NamedHo
     watch = WaitCondition.from_json(deferred.trigger.watch)
     running.hook().client.kill("flights")
     blind = EventContent("deadline", watch, error=None).to_json() | {
-        "error": {"type": "DeadlineExceededError", "message": "it did not come", "context": {}}
+        "error": {"type": "DeadlineExceededError", "message": "it did not happen", "context": {}}
     }
     with pytest.raises(AirflowFailException, match="old one is back"):
         to_the_end(task, ours, turn(task, ours, blind, deferred.kwargs))

@@ -177,7 +177,7 @@ def test_a_home_that_is_not_there_is_told_and_found_when_it_comes(
     home = HomeOnPage(CONN_ID, clock, WHOLE_LOOK_SECONDS)
     for connection, word in (
         ('{"conn_type": "streamstate"}', "names no home"),
-        (good.replace(named.config.home_uri, f"{named.base}/elsewhere"), "no home lies here"),
+        (good.replace(named.config.home_uri, f"{named.base}/elsewhere"), "there is no home here"),
     ):
         monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", connection)
         clock.advance(60)

@@ -68,8 +68,8 @@ def test_the_gap_of_a_handover_is_in_the_timeline_and_its_phases_in_the_upgrade(
     assert len(set(phases)) == len(phases)
     assert all(step["seconds"] >= 0 for step in found["steps"])
     assert [mark["phase"] for mark in down["waterfall"]][-1] == "first_commit"
-    custody = site.read("custody")
-    assert (custody["ok"], custody["gaps"], custody["overlaps"]) == (True, [], [])
+    lineage = site.read("lineage")
+    assert (lineage["ok"], lineage["gaps"], lineage["overlaps"]) == (True, [], [])
 
 
 def test_an_upgrade_that_waits_for_a_person_says_so_until_one_has_answered(site: PageSite, named: NamedHome) -> None:

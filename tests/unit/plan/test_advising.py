@@ -34,7 +34,7 @@ TIMED = (*KEY, Expression("ts", "timestamp", "ts", True))
         (without_state(nodes=(PlanNode("Filter", "udf:is_big(v)", 0),)), []),
         (plan(nodes=(PlanNode("Aggregate", "", 0, 0), PlanNode("Filter", "udf:is_big(v)", 1))), ["function-unseen"]),
         (without_state(sink=PlannedSink("foreachBatch", "foreachbatch")), ["sink-function-unseen"]),
-        (without_state(sources=(PlannedSource("socket", sends_once="it counts anew"),)), ["source-sends-once"]),
+        (without_state(sources=(PlannedSource("socket", sends_once="it counts again"),)), ["source-sends-once"]),
     ],
 )
 def test_state_without_a_bound_is_told(of: QueryPlan, codes: list[str]) -> None:

@@ -133,10 +133,10 @@ def test_each_difference_of_a_deployment_is_told() -> None:
         name: [(each.code, each.path, each.reason) for each in one.differences] for name, one in found.queries.items()
     }
     assert list(told) == ["a", "b", "e", "c", "d"]
-    reason = "{} does what {} did, and {} what {} did: each would go on with the other's state"
+    reason = "{} does what {} did, and {} what {} did: each would continue with the other's state"
     assert told["a"][0] == ("queries-swapped", "", reason.format("a", "b", "b", "a"))
     assert told["b"][0] == ("queries-swapped", "", reason.format("b", "a", "a", "b"))
-    assert told["e"] == [("query-added", "", "e was not there: no position says where it begins")]
+    assert told["e"] == [("query-added", "", "e was not there: no position states where it starts")]
     gone = "is not started any more"
     assert told["c"] == [("query-dropped", "", f"c {gone}, and what its state holds never comes out")]
     assert told["d"] == [("query-dropped", "", f"d {gone}; it held no state")]
@@ -151,7 +151,7 @@ def test_each_renamed_query_has_one_name_of_before() -> None:
         "d": ("query-renamed",),
         "e": ("query-added",),
     }
-    words = "state and positions go by names, and it would begin with nothing"
+    words = "state and positions go by names, and it would start with nothing"
     assert [found.queries[name].differences[0].reason for name in "cd"] == [
         f"c does what a did: {words}",
         f"d does what b did: {words}",

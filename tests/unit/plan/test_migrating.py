@@ -36,7 +36,7 @@ def test_a_rewrite_settles_what_it_changes_and_nothing_else() -> None:
             difference("key-added", AGGREGATE.path, "y is new"),
             difference("state-schema-changed", EXAMPLE_PLAN.operators[2].path, "of another operator"),
             difference("checkpoint-format-changed", "", "1 became 2, which no checkpoint changes to"),
-            difference("partitions-changed", "", "5 and no more 3: a checkpoint stays as it began"),
+            difference("partitions-changed", "", "5 and no more 3: a checkpoint stays as it started"),
         ]
     )
     rewrite = StateRewrite(partitions=5, checkpoint_format=2, migration=Artifact("m.py", "9f" * 32))

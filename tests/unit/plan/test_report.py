@@ -252,7 +252,7 @@ def test_what_cannot_go_on_with_the_state_is_not_replayed() -> None:
     """Query by query: a new one, and one whose drain was made already."""
     seeded = {"counts": RehearsedQuery("accepted", "seeded", 0.5)}
     names, why_not = queries_to_replay(report({"counts": DRAIN}, seeded))
-    assert (names, why_not) == ((), "no query of the new version goes on with the state of the recorded one")
+    assert (names, why_not) == ((), "no query of the new version continues with the state of the recorded one")
     assert queries_to_replay(report({"counts": Comparison()}, seeded)) == (("counts",), "")
     started = {"counts": ACCEPTED, "more": RehearsedQuery("accepted", "fresh", 0.5)}
     two = report({"counts": RENAMED, "more": ADDED}, started, allow_new_queries=("more",))

@@ -128,7 +128,7 @@ def words_of(old: StateOperator, new: StateOperator, *asked: frozenset[str] | No
                 (
                     "aggregates-reordered",
                     "the aggregates Count(1), Sum(v) became Sum(v), Count(1): state goes by their order, so each would"
-                    f" go on with the other's ({MIXED} where the types are the same)",
+                    f" continue with the other's ({MIXED} where the types are the same)",
                 )
             ],
         ),
@@ -201,7 +201,7 @@ SESSION = {"kind": "session", "slide_ms": None, "offset_ms": None}
 )
 def test_a_window_is_told_by_length_slide_and_offset(old: dict[str, Any], new: dict[str, Any], words: str) -> None:
     """A session by its gap."""
-    reason = f"{words}: open windows were begun by the old one ({MIXED})"
+    reason = f"{words}: open windows were started by the old one ({MIXED})"
     assert words_of(windowed(**old), windowed(**new)) == [("window-changed", reason)]
 
 
@@ -236,7 +236,7 @@ def join(**facts: Any) -> StateOperator:
 
 
 BOUNDS = f"{REFUSED} where keys change; where only the time bounds do, rows that would be met now were let go before"
-SWAPPED = f"left and right have changed places: {REFUSED}, or each side goes on with the other's rows"
+SWAPPED = f"left and right have changed places: {REFUSED}, or each side continues with the other's rows"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_watermark_without_state_is_not_spoken_of() -> None:
 B, C = (replace(TOPIC, identity=f"subscribe:{name}", path=f"Union > {name}") for name in "bc")
 NAMED = replace(TOPIC, name="one")
 ORDERS = "kafka subscribe:orders"
-UNKNOWN = "positions of the one say nothing of the other, and Spark refuses them, or reads the other input from there"
+UNKNOWN = "positions of the one mean nothing to the other, and Spark refuses them, or reads the other input from there"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ UNKNOWN = "positions of the one say nothing of the other, and Spark refuses them
                     "source-renamed",
                     TOPIC.path,
                     f"the source {ORDERS} was named one, and is named two: Spark finds offsets by names, and would"
-                    " read it anew",
+                    " read it from the start",
                 )
             ],
         ),
@@ -130,7 +130,7 @@ UNKNOWN = "positions of the one say nothing of the other, and Spark refuses them
                 (
                     "source-start-changed",
                     TOPIC.path,
-                    f"{ORDERS}: startingoffsets was not set and is latest: the checkpoint says where it goes on",
+                    f"{ORDERS}: startingoffsets was not set and is latest: the checkpoint states where it continues",
                 ),
             ],
         ),

@@ -12,7 +12,7 @@ from airflow_streamstate.plan.model import Expression, PlanNode
 from airflow_streamstate.plan.rules import ANSI, TIME_ZONE, state_differences
 from support.built_plans import TOPIC, describe, plan, without_state
 
-STAYS = "a checkpoint stays as it began"
+STAYS = "a checkpoint stays as it started"
 
 
 @pytest.mark.parametrize(

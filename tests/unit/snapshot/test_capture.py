@@ -345,7 +345,7 @@ def test_a_checkpoint_that_ran_and_lost_its_metadata_is_not_carried_over() -> No
     query = carried_from(shelf)
     run_stateful(shelf.checkpoint(deployment_id="d-0002"), 5)
     shelf.checkpoints.delete(shelf.checkpoint(deployment_id="d-0002").metadata_key)
-    with pytest.raises(DataError, match="committed batches of its own, but no metadata"):
+    with pytest.raises(DataError, match="committed its own batches, but has no metadata"):
         shelf.capture({QUERY: query}, snapshot_id="d-0002-stopped-000001")
 
 

@@ -615,7 +615,7 @@ def test_where_snapshots_are_taken_all_the_time_no_file_goes() -> None:
             return object.__getattribute__(shelf.checkpoints, name)
 
     removed = Remover(shelf.control, SnapshotPlaces(Busy(), shelf.elsewhere.__getitem__, shelf.clock), "test").sweep()
-    assert removed.problems == ["snapshots are being taken all the time: the next prune goes on"]
+    assert removed.problems == ["snapshots are being taken all the time: the next prune continues"]
     assert (removed.files, data_keys(shelf, IDS[0])) == (0, before)
     assert len(looks) > (READ.tries or 0)
 

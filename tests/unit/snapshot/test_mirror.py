@@ -166,7 +166,7 @@ def test_only_a_newer_deployment_that_this_home_lacks_says_that_the_stream_went_
     refuse_left_behind(stage.control, mirror)
     for info in list(stage.store.list_objects(f"{STREAM}/deployments/d-0002/")):
         stage.store.delete(info.key)
-    with pytest.raises(ConflictError, match="went on elsewhere"):
+    with pytest.raises(ConflictError, match="continued elsewhere"):
         refuse_left_behind(stage.control, mirror)
 
 

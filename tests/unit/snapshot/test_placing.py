@@ -152,7 +152,7 @@ def test_the_checkpoints_under_another_name_are_no_place(tmp_path: Path) -> None
     alias.symlink_to(folder)
     shelf = Shelf(checkpoints=LocalStore(folder), elsewhere={PLACE: LocalStore(alias)})
     run_stateful(shelf.checkpoint(), 3)
-    with pytest.raises(ConflictError, match="lies at this place"):
+    with pytest.raises(ConflictError, match="is at this place"):
         shelf.places.claim(shelf.control, PLACE)
     delete_below(shelf.checkpoints, layout.deployments_folder(STREAM))  # as of a stream that is deployed first
     with pytest.raises(InvalidRequestError, match="by another name"):

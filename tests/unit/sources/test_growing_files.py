@@ -61,7 +61,7 @@ class Logs:
             found += self.between(self.reading.at, end)
             self.reading.at = end
         else:
-            raise AssertionError("it comes to no end")
+            raise AssertionError("it does not end")
         assert start.lineage == self.reading.at.lineage
         return found
 
@@ -169,7 +169,7 @@ def test_a_truncated_file_is_read_from_its_beginning_and_that_is_said(
     logs.lines()
     (logs.folder / "a.log").write_text("new\n")
     assert logs.lines() == ["new"]
-    assert "was truncated, and no file beside it has its first" in capsys.readouterr().err
+    assert "was truncated, and no file next to it has its first" in capsys.readouterr().err
 
 
 def test_a_planned_batch_is_read_again_after_its_file_was_rotated(logs: Logs) -> None:

@@ -367,7 +367,7 @@ class Lost(Client):
 
 
 THEN = [
-    RequestFailure(ServerAnswer.REFUSED, 404, "NoSuchUpload", "it is over"),
+    RequestFailure(ServerAnswer.REFUSED, 404, "NoSuchUpload", "it has ended"),
     RequestFailure(ServerAnswer.REFUSED, 403, "AccessDenied", "no more"),
     RequestFailure(ServerAnswer.NOT_DONE, 503, "SlowDown", "later"),
 ]

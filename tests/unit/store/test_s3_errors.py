@@ -74,8 +74,8 @@ def test_what_is_not_refused_may_be_tried_again(answer: ServerAnswer) -> None:
         (0, "CertificateError", "the certificate of the S3 server is not trusted"),
         (409, "ObjectParentIsFile", "an object and a folder cannot have the same name on this server"),
         (501, "NotImplemented", "this server does not know the request"),
-        (301, "301", "the bucket lies in another region"),
-        (400, "AuthorizationHeaderMalformed", "the bucket lies in another region"),
+        (301, "301", "the bucket is in another region"),
+        (400, "AuthorizationHeaderMalformed", "the bucket is in another region"),
     ],
 )
 def test_a_refusal_says_what_to_mend(status: int, code: str, words: str) -> None:

@@ -18,7 +18,7 @@ WATCH = WaitCondition("drained", "flights", "d-0001", command_id="c")
     [
         EventContent("done", WATCH, result={"snapshot_id": "s"}),
         EventContent("over", WATCH, error=ConflictError("it is stopped", state="stopped", next_step="Look.")),
-        EventContent("deadline", WATCH, error=DeadlineExceededError("it did not come")),
+        EventContent("deadline", WATCH, error=DeadlineExceededError("it did not happen")),
     ],
 )
 def test_an_event_survives_the_database(content: EventContent) -> None:

@@ -176,7 +176,7 @@ def test_its_part_of_a_wait_for_an_upgrade_ends_as_no_failure(
     first, second = (watch, other) if is_first else (other, watch)
     content = fire(trigger(first, seconds=-1.0, or_watches=[second.to_json()]))
     assert content.outcome == "deadline"
-    assert "a worker looks now, and the wait goes on" in str(content.error)
+    assert "a worker polls now, and the wait continues" in str(content.error)
     assert "in time" not in str(content.error)
 
 

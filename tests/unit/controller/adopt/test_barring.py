@@ -55,7 +55,7 @@ def test_a_failed_batch_is_told_while_it_is_waited(adopting: AdoptingStage) -> N
     said: list[str] = []
     began = adopting.clock.monotonic_seconds()
     bar(OutsideBarrier(adopting.foreign, barrier_mark("fence")), adopting.clock, 500, report=said.append)
-    assert any("batch 4 was not committed; the barrier was taken back" in text for text in said)
+    assert any("batch 4 was not committed; the barrier was withdrawn" in text for text in said)
     assert adopting.clock.monotonic_seconds() - began < 3 * LEAST_PATIENCE_SECONDS
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_taken_back_without_the_hold(adopting: AdoptingStage, barrier
     """Another controller may have taken the adoption in the meantime. (Law 4)"""
 
     def confirm() -> None:
-        raise ConflictError("another controller has gone on with this adoption")
+        raise ConflictError("another controller has continued with this adoption")
 
     with pytest.raises(ConflictError, match="another"):
         bar(barrier, adopting.clock, 60.0, confirm=confirm)
@@ -173,7 +173,7 @@ def test_a_hold_lasts_while_the_home_is_silent(adopting: AdoptingStage) -> None:
         hold.confirm()
     holding.store.before = None
     another = holding.take()
-    with pytest.raises(ConflictError, match="another controller has gone on"):
+    with pytest.raises(ConflictError, match="another controller has continued"):
         hold.confirm()
     another.confirm()
 

@@ -53,7 +53,7 @@ def test_a_stream_that_never_ran_is_retired(adopting: AdoptingStage) -> None:
     assert adopting.barriers() == []
     with pytest.raises(ConflictError, match="retired"):
         adopting.deploy("print('v2')\n")
-    with pytest.raises(ConflictError, match="was given up"):
+    with pytest.raises(ConflictError, match="was abandoned"):
         adopting.deploy("print('v2')\n", revive=True)
     assert list(adopting.launcher.requests) == ["d-0002-a0001"]
 
@@ -67,7 +67,7 @@ def test_what_has_run_is_not_given_up(adopting: AdoptingStage, is_reported: bool
     else:
         adopting.run_batches(4, deployment_id="d-0002")
     adopting.launcher.states["d-0002-a0001"] = "exited"
-    with pytest.raises(ConflictError, match="gone on with"):
+    with pytest.raises(ConflictError, match="continued with"):
         adopting.adoptions().give_up("orders")
     assert adopting.barriers() == [4]
 
@@ -155,7 +155,7 @@ def test_of_a_checkpoint_that_was_removed_nothing_is_taken_back(adopting: Adopti
     adopting.clock.sleep(61)
     for info in list(adopting.lake.list_objects("")):
         adopting.lake.delete(info.key)
-    with pytest.raises(ConflictError, match="could not be taken back") as told:
+    with pytest.raises(ConflictError, match="could not be withdrawn") as told:
         adopting.adoptions().give_up("orders")
     assert "the only copy" in str(told.value)
 
@@ -192,7 +192,7 @@ def test_one_that_is_gone_does_not_keep_the_others_barred(adopting: AdoptingStag
         adoptions.adopt(both)
     for info in list(adopting.lake.list_objects("counts/")):
         adopting.lake.delete(info.key)
-    with pytest.raises(ConflictError, match="could not be taken back"):
+    with pytest.raises(ConflictError, match="could not be withdrawn"):
         adopting.adoptions().give_up("orders")
     assert second.position().barriers == ()
 

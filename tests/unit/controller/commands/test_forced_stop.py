@@ -133,7 +133,7 @@ def test_an_order_that_is_obeyed_is_named(stage: Stage, is_earlier: bool) -> Non
         obeys(stage)
     else:
         stage.clock.after(3, lambda: obeys(stage))
-    says = "an earlier one is being obeyed" if is_earlier else "the order stands"
+    says = "an earlier one is being obeyed" if is_earlier else "the order stays in effect"
     with pytest.raises(DeadlineExceededError, match=says) as late:
         stop(stage)
     context = late.value.context
@@ -160,9 +160,9 @@ def test_an_order_that_would_be_withdrawn_is_not_begun_after_its_deadline(stage:
 def test_a_driver_that_read_it_too_late_has_not_begun_it(stage: Stage) -> None:
     """Its clock may be ahead: its event counts."""
     stage.clock.after(9, lambda: stage.say(Expired, command_id=command(stage).command_id, command_number=1, command={}))
-    with pytest.raises(DeadlineExceededError, match="was not begun"):
+    with pytest.raises(DeadlineExceededError, match="was not started"):
         stop(stage, request_id="r-1")
-    with pytest.raises(DeadlineExceededError, match="was not begun"):
+    with pytest.raises(DeadlineExceededError, match="was not started"):
         kill(stage, request_id="r-1")
     assert not killed(stage)
 
@@ -357,7 +357,7 @@ def test_a_request_never_ends_a_later_deployment(stage: Stage) -> None:
     first = kill(stage, request_id="r-1")
     stage.deploy("print('v2')\n")
     stage.end("d-0002", state="gone")
-    with pytest.raises(ConflictError, match="cannot come"):
+    with pytest.raises(ConflictError, match="cannot happen"):
         kill(stage, request_id="r-1")
     assert stage.control.manifest("d-0002-stopped-000001") is None
     assert first.outcome.deployment_id == "d-0001"

@@ -169,7 +169,7 @@ def test_a_resume_that_would_lose_input_is_refused_before_a_driver_is_launched(t
     """The offset means nothing to the next connection; ``status`` reports it. (Law 5)"""
     stage = of_a_socket(tmp_path)
     launched = list(stage.launcher.calls)
-    with pytest.raises(InputLostError, match="no resume can go on from its offset") as refused:
+    with pytest.raises(InputLostError, match="no resume can continue from its offset") as refused:
         stage.controller.resume(STREAM)
     assert "Deploy with --accept-lost-input counts" in refused.value.next_step
     assert stage.launcher.calls == launched

@@ -202,7 +202,7 @@ def test_a_deploy_looks_for_the_end_where_the_checkpoints_are(stopped: Stage, tm
     """Another checkpoints_uri is reported with both values; only a fresh start may start elsewhere. (Law 5)"""
     home = Home.of(stopped.store, MemoryStore("elsewhere"), tmp_path, stopped.clock)
     controller = Controller(home, stopped.launcher, stopped.clock, "tests")
-    with pytest.raises(InvalidRequestError, match="lie elsewhere") as caught:
+    with pytest.raises(InvalidRequestError, match="are elsewhere") as caught:
         controller.deploy(stopped.request("print('v2')\n"))
     assert caught.value.context["checkpoints_uri"] == stopped.store.uri
     assert caught.value.context["configured"] == home.checkpoints.uri

@@ -62,7 +62,7 @@ def test_queries_that_were_never_built_are_carried(redeployed: Stage) -> None:
     query = redeployed.control.need_manifest("d-0002-stopped-000001").queries["counts"]
     assert query.position.batch_id == 3
     assert verify(redeployed.control, redeployed.store, "d-0002-stopped-000001") == []
-    assert view.notes == ("query counts was never started by d-0002: it goes on as it was before",)
+    assert view.notes == ("query counts was never started by d-0002: it continues as it was before",)
 
 
 def test_a_query_that_was_started_is_not_called_carried(redeployed: Stage) -> None:

@@ -112,8 +112,8 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_recorded(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"offsets": at(1)}, "only a seed can begin elsewhere"),
-        ({"begins_at": AT, "start": "restore"}, "only a seed can begin elsewhere"),
+        ({"offsets": at(1)}, "only a seed can start elsewhere"),
+        ({"begins_at": AT, "start": "restore"}, "only a seed can start elsewhere"),
         ({"begins_at": AT, "offsets": at(1), "start": "seed"}, "exclude each other"),
         ({"begins_at": datetime(2026, 3, 1), "start": "seed"}, "no time zone"),  # noqa: DTZ001 - just that
     ],
@@ -167,7 +167,7 @@ def test_where_a_query_stood_is_where_it_may_begin(stage: Stage) -> None:
     """Nothing is passed over, and nothing read again."""
     found = decided(stage, stopped(stage), offsets=at(3), **SAFE)
     assert isinstance(found, Start)
-    assert found.notes == ('query counts, source file /in: where it stood ({"logOffset":3})',)
+    assert found.notes == ('query counts, source file /in: where it was ({"logOffset":3})',)
 
 
 @pytest.mark.parametrize("has_names", [False, True])
@@ -208,7 +208,7 @@ def test_input_that_cannot_be_counted_is_passed_over_and_read_again_by_name_alon
     ):
         found = decided(running, manifest, offsets=at(1), **accepted, **SAFE)
         assert isinstance(found, Refused)
-        assert found.error.next_step == f"Where that is meant, deploy with {missing}."
+        assert found.error.next_step == f"If that is meant, deploy with {missing}."
     both = {"accept_lost_input": ("counts",), "accept_repeated_input": ("counts",)}
     assert isinstance(decided(running, manifest, offsets=at(1), **both, **SAFE), Start)
 
@@ -255,7 +255,7 @@ def test_a_time_moves_every_query_that_has_begun(stage: Stage) -> None:
     manifest = SnapshotManifest("s-1", "stopped", STREAM, "d-0001", 1, 1, AT, "agent", queries, "w", "")
     found = decided(stage, manifest, begins_at=AT, start="seed")
     assert isinstance(found, Start)
-    since = "begins with the input since 2026-03-01T00:00:00.000Z: its sources are asked for it"
+    since = "starts with the input since 2026-03-01T00:00:00.000Z: its sources are asked for it"
     assert found.notes[1:] == (f"query a {since}", f"query b {since}")
     assert found.notes[0].startswith("query new never committed a batch")
 

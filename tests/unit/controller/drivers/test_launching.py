@@ -300,7 +300,7 @@ def test_checkpoints_that_lie_elsewhere_are_not_looked_for_here(stage: Stage, tm
     stage.deploy()
     stage.stopped()
     home = Home.of(stage.store, MemoryStore("elsewhere"), tmp_path, stage.clock)
-    with pytest.raises(InvalidRequestError, match="lie elsewhere"):
+    with pytest.raises(InvalidRequestError, match="are elsewhere"):
         Controller(home, stage.launcher, stage.clock).resume(STREAM)
 
 

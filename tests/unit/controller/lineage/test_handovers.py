@@ -68,7 +68,7 @@ def test_a_source_that_sends_once_and_begins_anew_is_a_gap() -> None:
     socket = SourceIdentity("socket", "socket a:1")
     (gap,) = between(Edge(4, ("69",), identities=(socket,)), Edge(4, ("-",), identities=(socket,)), accepted=True)
     assert (gap.kind, gap.source, gap.accepted) == ("gap", "socket a:1", True)
-    assert "what was sent between the two is lost" in gap.detail
+    assert "what was sent in between is lost" in gap.detail
 
 
 def test_sources_are_matched_by_what_they_are() -> None:
@@ -128,7 +128,7 @@ def test_sources_that_cannot_be_matched_are_named() -> None:
     end = Edge(4, (files(5),), identities=(FILES,))
     found = compared(end, Edge(4, (files(9),), identities=(SourceIdentity("file", "files of /other"),)))
     assert found.breaks == ()
-    assert found.uncompared == "files of /in ended, and files of /other began, behind an offset"
+    assert found.uncompared == "files of /in ended, and files of /other started, after an offset"
 
 
 def test_named_sources_are_matched_by_their_names() -> None:
@@ -158,7 +158,7 @@ def test_a_named_gap_is_a_break_that_was_accepted() -> None:
     )  # fmt: skip
     (overlap,) = move_breaks(moved)
     assert (overlap.kind, overlap.accepted) == ("overlap", True)
-    assert overlap.detail == "it began at other offsets, as was asked for (5 rows)"
+    assert overlap.detail == "it started at other offsets, as was asked for (5 rows)"
 
 
 def test_a_start_that_was_cut_off_tells_of_no_gap() -> None:

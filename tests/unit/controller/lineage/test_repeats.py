@@ -14,7 +14,7 @@ from airflow_streamstate.controller.observe.lineage import lineage_of, repeats_t
 from airflow_streamstate.plan.model import PlannedSink, RecordedPlan
 from airflow_streamstate.plan.record import record_plan
 from airflow_streamstate.protocol.events import BatchRepeated, QueryStarted
-from airflow_streamstate.protocol.policies import SettledCustody
+from airflow_streamstate.protocol.policies import SettledLineage
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 from support.example_plan import EXAMPLE_PLAN
 from support.sim_stage import STREAM, Stage
@@ -164,9 +164,7 @@ def test_one_sentence_names_what_may_be_doubled_before_what_is_not() -> None:
     """It is what `status` and `resume` report; three batches are named, the others counted."""
     assert describe_repeats("orders", []) == ""
     mixed = describe_repeats("orders", [repeat("skipped"), repeat()])
-    assert mixed.startswith(
-        "rows may be doubled: batch 7 of copies ran again, into kafka out, which cannot tell a batch"
-    )
+    assert mixed.startswith("rows may be doubled: batch 7 of copies ran again, into kafka out, which cannot detect it")
     assert describe_repeats("orders", [repeat("skipped")]) == (
         "nothing is doubled: batch 7 of copies ran again, into kafka out, where no batch is there twice"
     )
@@ -190,7 +188,7 @@ def test_a_batch_that_ran_again_is_named_after_its_evidence_was_pruned(stage: St
     told_again(stage, 2)
     told_again(stage, 3, batch_id=7)
     Retention(stage.control, "tests").change(
-        lambda known: replace(known, settled=SettledCustody("d-0001", True, stage.clock.now()))
+        lambda known: replace(known, settled=SettledLineage("d-0001", True, stage.clock.now()))
     )
     for info in list(stage.store.list_objects(f"{STREAM}/deployments/d-0001/checkpoints/")):
         stage.store.delete(info.key)

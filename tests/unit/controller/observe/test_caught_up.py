@@ -41,7 +41,7 @@ def beat(*lags: SourceLag, **fields: Any) -> QueryBeat:
         (beat(NONE_LEFT), 0, True, "nothing behind"),
         (beat(NONE_LEFT, SOME_LEFT), 0, False, "1,200 rows behind, about 40 s"),
         (beat(NONE_LEFT, SOME_LEFT), 1_200, True, "1,200 rows behind, about 40 s"),
-        (beat(NONE_LEFT, UNTOLD), 10, False, "how far it is behind cannot be told (rate: it makes up rows as"),
+        (beat(NONE_LEFT, UNTOLD), 10, False, "how far it is behind is not known (rate: it makes up rows as"),
         (beat(SOME_LEFT, is_idle=True), 0, True, "its newest trigger found no input"),
         (beat(UNTOLD, is_idle=True), 0, True, "its newest trigger found no input"),
         (beat(idle_triggers=3), 0, False, "is not known yet"),
@@ -115,7 +115,7 @@ def test_a_deployment_is_told_by_each_of_its_queries(stage: Stage) -> None:
     found = decide_caught_up(stage.seen(), 1_200)
     assert (found.is_so, found.why) == (
         False,
-        "query c: how far it is behind cannot be told (rate: it makes up rows as time passes; socket: it never says)",
+        "query c: how far it is behind is not known (rate: it makes up rows as time passes; socket: it never says)",
     )
     stage.beat(a=beat(NONE_LEFT), b=beat(SOME_LEFT), c=beat(UNTOLD, is_idle=True))
     found = decide_caught_up(stage.seen(), 1_200)
@@ -130,7 +130,7 @@ def test_a_deployment_is_told_by_each_of_its_queries(stage: Stage) -> None:
     assert decide_caught_up(stage.seen(), 1_200).why == old
     stage.say(Finished, snapshot_id=None, queries={})
     found = decide_caught_up(stage.seen())
-    assert (found.is_so, found.why) == (True, "it has come to its end by itself")
+    assert (found.is_so, found.why) == (True, "it has ended by itself")
 
 
 @pytest.mark.parametrize(

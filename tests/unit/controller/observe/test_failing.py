@@ -28,7 +28,7 @@ def running(stage: Stage, *queries: str) -> None:
 def advice(stage: Stage, exit_code: int | None = None) -> str:
     """For the current deployment, whose driver ended with this exit code."""
     seen = stage.seen()
-    status = LaunchStatus("gone" if exit_code is None else "exited", exit_code, "it is over", stage.clock.now())
+    status = LaunchStatus("gone" if exit_code is None else "exited", exit_code, "it has ended", stage.clock.now())
     return next_step_of(replace(seen, launch_status=status), "failed")
 
 
@@ -45,7 +45,7 @@ def test_what_was_cut_off_is_resumed(stage: Stage, exit_code: int | None) -> Non
     second_version(stage)
     told = advice(stage, exit_code)
     assert told.startswith(RESUME)
-    assert "Mend" not in told
+    assert "Fix" not in told
     assert "rollback" not in told
 
 
@@ -83,7 +83,7 @@ def test_an_error_of_the_script_is_mended_in_the_script(stage: Stage) -> None:
         ),
         (  # argparse prints how the script wants to be called, and exits with 2
             {"error": "SystemExit: 2", "traceback": ""},
-            f"The script ended itself: what it said, such as how its arguments are to be given, is in {LOGS}",
+            f"The script ended itself: what it printed, such as how its arguments must be given, is in {LOGS}",
             "resume",
         ),
     ],

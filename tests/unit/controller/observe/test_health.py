@@ -105,7 +105,7 @@ def test_every_query_of_the_handover_is_waited_for(stage: Stage, handover: Snaps
 @pytest.mark.parametrize(
     ("kind", "facts", "says"),
     [
-        (None, {}, "it is failed: the driver has ended without a last word"),
+        (None, {}, "it is failed: the driver has ended without a last event"),
         (Failed, {"error": "ValueError: boom", "traceback": ""}, "it is failed: ValueError: boom"),
         (Fenced, {"current_deployment_id": "d-0003", "current_attempt": 1}, "it is fenced"),
         (Stopped, {"snapshot_id": "s-1", "queries": {}}, "it is stopped"),
@@ -222,7 +222,7 @@ def test_a_run_that_stands_still_or_is_to_catch_up_is_not_kept(stage: Stage, han
     stage.beat("d-0002", **beats.queries)
     found = decide_health(stage.seen("d-0002"), handover, WANTED, {}, 100.0)
     assert isinstance(found, Unhealthy)
-    assert "it stands still: nothing was committed for 60 s" in found.reason
+    assert "it makes no progress: nothing was committed for 60 s" in found.reason
     ended = {name: replace(one, is_active=False, run_has_ended=True) for name, one in beats.queries.items()}
     stage.beat("d-0002", **ended)
     assert decide_health(stage.seen("d-0002"), handover, catching_up, {}, 100.0) == Healthy()
@@ -342,7 +342,7 @@ def test_no_single_sample_makes_a_good_version_fail(
 
 SLOW = lag(900, came=10.0, read=4.0, least=GROWS)
 SLOW_IN_WORDS = (
-    "query counts falls behind: it reads 4 rows/s while 10 rows/s come, and the version before read 10 rows/s; "
+    "query counts falls behind: it reads 4 rows/s while 10 rows/s arrive, and the version before read 10 rows/s; "
     "500 rows behind at the least, 20 before"
 )
 
@@ -366,7 +366,7 @@ def test_a_version_that_is_only_slower_is_kept_unless_its_factor_was_asked_for(
         (SLOW, {"counts": beat(lag(900, "files"))}, "the version before read an unknown number of rows/s"),
         (SLOW, {"other": beat(lag(900))}, "the version before read an unknown number of rows/s"),
         (lag(900, came=None, read=None, least=GROWS), OLD, "reads an unknown number of rows/s"),
-        (lag(900, came=10.0, read=0.0, least=GROWS), OLD, "reads 0 rows/s while 10 rows/s come"),
+        (lag(900, came=10.0, read=0.0, least=GROWS), OLD, "reads 0 rows/s while 10 rows/s arrive"),
         (SourceLag("a source", 40, "files"), OLD, "40 files behind, and was not looked at long enough to know whether"),
     ],
 )

@@ -26,7 +26,7 @@ def test_a_drain_is_seen_while_it_is_tried_and_while_it_waits_for_the_next_attem
     (order,) = orders(stage)
     assert (order.verb, order.command_id, order.number, order.phase) == ("drain", view.command_id, 1, "ordered")
     assert (order.requested_by, order.reason, order.requested_at) == ("tests", "new key", stage.clock.now())
-    assert order.why == "it is not begun: its flush is tried first, on a fork of the state"
+    assert order.why == "it is not started: its flush is tried first, on a fork of the state"
     stage.controller.order("stop", STREAM)
     assert told(stage)[1:] == [("stop", "ordered", "the driver has not taken it up yet")]
     stage.say(Failed, error="boom")
@@ -49,7 +49,7 @@ def test_a_drain_that_is_taken_back_says_so(stage: Stage) -> None:
     stage.come_to_life()
     stage.controller.order("drain", STREAM)
     stage.controller.order("cancel", STREAM)
-    assert [(verb, why.startswith("it is taken back, and ")) for verb, _, why in told(stage)] == [
+    assert [(verb, why.startswith("it is withdrawn, and ")) for verb, _, why in told(stage)] == [
         ("drain", True),
         ("cancel", False),
     ]
@@ -91,7 +91,7 @@ def test_an_order_that_has_expired_is_not_begun_any_more(stage: Stage) -> None:
     stage.run_batches(1)
     view = stage.controller.order("snapshot", STREAM, expires_in_seconds=5)
     stage.clock.advance(10)
-    assert told(stage) == [("snapshot", "ordered", "it has expired: it is not begun any more")]
+    assert told(stage) == [("snapshot", "ordered", "it has expired: it is not started any more")]
     stage.say(Expired, command_id=view.command_id, command_number=1, command={"kind": "SnapshotRequest"})
     assert told(stage) == []
 

@@ -183,15 +183,15 @@ def test_each_state_is_explained(stage: Stage) -> None:
     stage.end(state="running")
     assert why() == "its driver has not started its Spark session yet"
     stage.come_to_life()
-    assert why() == "the attempt said Started"
+    assert why() == "the attempt reported Started"
     stage.query_failed("b")
     stage.query_failed("a", planned_batch_id=None)
     failed = "Unlucky: batch of bad luck"
     assert why() == f"query b has failed in batch 7: {failed}; query a has failed: {failed}"
     stage.end(state="gone")
-    assert why() == "the driver has ended without a last word: it is gone"
+    assert why() == "the driver has ended without a last event: it is gone"
     stage.say(Failed, error="no")
-    assert why() == "the attempt said Failed"
+    assert why() == "the attempt reported Failed"
 
 
 def test_a_last_word_that_cannot_be_read_is_told(stage: Stage) -> None:
@@ -200,11 +200,11 @@ def test_a_last_word_that_cannot_be_read_is_told(stage: Stage) -> None:
     stage.end(state="exited")
     seen = stage.seen()
     unread = tuple(replace(entry, event=None) for entry in seen.events)
-    ended = "the driver has ended without a last word: it is exited"
+    ended = "the driver has ended without a last event: it is exited"
     assert seen.why == ended
     assert replace(seen, events=unread).why == (f"{ended}; event 1, 2 cannot be read, and may be that word")
     silent = replace(seen, launch_status=replace(seen.launch_status, reason=""))
-    assert silent.why == "the driver has ended without a last word"
+    assert silent.why == "the driver has ended without a last event"
 
 
 def test_a_driver_that_is_lost_is_explained_by_why_it_cannot_be_asked(stage: Stage) -> None:
@@ -220,7 +220,7 @@ def test_a_driver_that_is_lost_is_explained_by_why_it_cannot_be_asked(stage: Sta
         assert replace(seen, launch_status=status).state == "lost"
     damaged = (*seen.events, replace(seen.events[-1], number=9, event=None))
     assert replace(seen, events=damaged).why == f"{lost}: it is unknown", (
-        "it may live: there is no last word to look for"
+        "it may live: there is no last event to look for"
     )
 
 
@@ -228,7 +228,7 @@ def test_an_attempt_that_was_given_up_has_failed_and_says_by_whom(stage: Stage) 
     """A controller closed it before a driver claimed it, so it can never live. (1a.8)"""
     stage.deploy()
     stage.end(state="pending")
-    by = "given up before a driver had claimed it, by ada"
+    by = "abandoned before a driver had claimed it, by ada"
     closed = replace(stage.seen(), claim=replace(example(Claim), pid=0, agent_version=by))
     assert (closed.state, closed.why) == ("failed", by)
     stage.controller.kill(STREAM)
@@ -241,6 +241,6 @@ def test_the_table_is_written_row_by_row() -> None:
     assert lines[:3] == [
         "| | state | when (the first row that holds decides) |",
         "|---|---|---|",
-        "| 1 | `drained` | some attempt said Drained |",
+        "| 1 | `drained` | some attempt reported Drained |",
     ]
     assert lines[-1] == f"| {len(STATE_TABLE)} | `launching` | otherwise |"

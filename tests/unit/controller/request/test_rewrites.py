@@ -77,5 +77,5 @@ def test_a_migration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [{"mode": "drain"}, {"mode": "fresh"}, {"allow_drain": True}, {"rehearse": False}])
 def test_state_is_written_anew_only_in_a_rehearsed_restore(more: dict[str, Any]) -> None:
     """A drain leaves no state to write."""
-    with pytest.raises(InvalidRequestError, match="written anew"):
+    with pytest.raises(InvalidRequestError, match="rewritten"):
         UpgradeRequest(change_request("orders", partitions=5), UpgradeTerms(**more))

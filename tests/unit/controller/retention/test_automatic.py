@@ -182,7 +182,7 @@ def test_a_prune_that_fails_is_told_once_and_tried_again(pruned: Pruned) -> None
         pruned.stage.clock.advance(LOOK_SECONDS)
     ((_, sight, text),) = pruned.told
     assert (sight, len(pruned.snapshots)) == ("not_pruned", 5)
-    assert "this object is not what its key says it is" in text
+    assert "this object is not what its key states" in text
     pruned.stage.store.put(key, whole.body)
     pruned.look()
     assert len(pruned.snapshots) == 2

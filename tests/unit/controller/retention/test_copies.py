@@ -259,7 +259,7 @@ def test_a_home_that_was_gone_on_from_elsewhere_removes_nothing(
     pruned = prune(stage)
     assert (pruned.removed, pruned.files) == ({}, 0)
     assert "d-0002" in pruned.problem
-    with pytest.raises(ConflictError, match="went on elsewhere"):
+    with pytest.raises(ConflictError, match="continued elsewhere"):
         copy(stage, mirror)
     assert mirror.get(half) is not None
     assert whole_at(mirror, stage) == LIVES

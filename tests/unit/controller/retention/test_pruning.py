@@ -243,8 +243,8 @@ def test_a_stream_that_is_retired_keeps_what_it_has(stage: Stage) -> None:
     """Unless its deletion is asked for."""
     stage.deploy()
     stage.stopped()
-    retired = stage.controller.retention.retire(STREAM, reason="it is over")
-    assert (retired.retirement.is_deleting, retired.retirement.reason, retired.objects) == (False, "it is over", 0)
+    retired = stage.controller.retention.retire(STREAM, reason="it has ended")
+    assert (retired.retirement.is_deleting, retired.retirement.reason, retired.objects) == (False, "it has ended", 0)
     assert stage.control.manifest("d-0001-stopped-000001") is not None
 
 
@@ -612,11 +612,11 @@ def test_deployments_beyond_the_newest_go_whole_and_the_audit_stays_whole(stage:
     assert whats(pruned, "deployment") == ["d-0001", "d-0002", "d-0003", "d-0004"]
     assert stage.control.deployment_ids()[0] == "d-0005"
     assert len(whats(pruned, "request")) == 4
-    custody = lineage_of(stage.home, STREAM)
-    assert (custody.is_whole, custody.unread) == (was_whole, ())
-    assert custody.settled is not None
-    assert custody.settled.through == deployment_id_for(KEPT_DEPLOYMENTS + 3)
-    assert [one.deployment_id for one in custody.deployments if one.queries] == [newest]
+    lineage = lineage_of(stage.home, STREAM)
+    assert (lineage.is_whole, lineage.unread) == (was_whole, ())
+    assert lineage.settled is not None
+    assert lineage.settled.through == deployment_id_for(KEPT_DEPLOYMENTS + 3)
+    assert [one.deployment_id for one in lineage.deployments if one.queries] == [newest]
 
 
 def test_the_owner_of_a_kept_snapshot_stays_on_record(stage: Stage) -> None:

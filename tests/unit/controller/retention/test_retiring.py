@@ -57,12 +57,12 @@ def test_a_retirement_is_told_in_json(stage: Stage) -> None:
         "deleted": False,
         "objects": 0,
     }
-    retirement = Retirement(START_AT, "ada", "it is over", is_deleting=True)
+    retirement = Retirement(START_AT, "ada", "it has ended", is_deleting=True)
     assert Retired("s", retirement, 7).to_json() == {
         "stream_id": "s",
         "retired_at": format_time(START_AT),
         "retired_by": "ada",
-        "reason": "it is over",
+        "reason": "it has ended",
         "deleted": True,
         "objects": 7,
     }
@@ -159,7 +159,7 @@ def test_without_the_place_of_the_checkpoints_nothing_is_removed(tmp_path: Path)
         lambda: controller.retention.prune(STREAM, RetentionPolicy(keep=0)),
         lambda: controller.retention.retire(STREAM, deletes=True),
     ):
-        with pytest.raises(InvalidRequestError, match="lie elsewhere"):
+        with pytest.raises(InvalidRequestError, match="are elsewhere"):
             act()
     assert stage.control.need_register().value.retirement is None
     retire(stage, deletes=True)
@@ -282,10 +282,10 @@ def test_each_object_that_went_is_counted_wherever_it_lay(tmp_path: Path) -> Non
     key = layout.place_record_key(STREAM)
     stores = (stage.store, stage.home_store, *map(LocalStore, disks))
     count = sum(len([info for info in store.list_objects(f"{STREAM}/") if info.key != key]) for store in stores)
-    answer = retire(stage, deletes=True, reason="it is over")
+    answer = retire(stage, deletes=True, reason="it has ended")
     assert answer.objects == count
     assert answer.stream_id == STREAM
-    assert (answer.retirement.reason, answer.retirement.retired_by) == ("it is over", "tests")
+    assert (answer.retirement.reason, answer.retirement.retired_by) == ("it has ended", "tests")
     for store in stores:
         assert not list(store.list_objects(f"{STREAM}/"))
 

@@ -10,7 +10,7 @@ from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.retention.pruning import settle
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.policies import SettledCustody
+from airflow_streamstate.protocol.policies import SettledLineage
 from support.faulty_store import FaultPlan, FaultyStore
 from support.sim_stage import STREAM, Stage
 
@@ -27,7 +27,7 @@ def two(stage: Stage) -> Stage:
     return stage
 
 
-def settled(stage: Stage, through: str | None) -> SettledCustody | None:
+def settled(stage: Stage, through: str | None) -> SettledLineage | None:
     retention = Retention(stage.control, "tests")
     settle(stage.home, stage.control, retention, through)
     return retention.read().settled
@@ -36,11 +36,11 @@ def settled(stage: Stage, through: str | None) -> SettledCustody | None:
 def test_up_to_which_deployment_it_was_whole_is_recorded(two: Stage) -> None:
     """Later ones are not looked at; a longer look is recorded over a shorter one, and never the other way round."""
     assert settled(two, None) is None
-    of_one = SettledCustody("d-0001", is_whole=True, audited_at=two.clock.now())
+    of_one = SettledLineage("d-0001", is_whole=True, audited_at=two.clock.now())
     assert settled(two, "d-0001") == of_one
     two.clock.sleep(60)
     assert settled(two, "d-0001") == of_one
-    of_two = SettledCustody("d-0002", is_whole=False, audited_at=two.clock.now())
+    of_two = SettledLineage("d-0002", is_whole=False, audited_at=two.clock.now())
     assert settled(two, "d-0002") == of_two
     two.clock.sleep(60)
     assert settled(two, "d-0001") == of_two
@@ -53,9 +53,9 @@ def test_of_two_that_settle_at_once_the_first_word_and_the_longer_look_count(
     """Whenever the other one comes in between. (Law 8)"""
     for number in range(1, 200):
         two.store.delete(layout.retention_key(STREAM))
-        recorded: list[SettledCustody | None] = []
+        recorded: list[SettledLineage | None] = []
 
-        def meanwhile(recorded: list[SettledCustody | None] = recorded) -> None:
+        def meanwhile(recorded: list[SettledLineage | None] = recorded) -> None:
             two.clock.sleep(60)
             recorded.append(settled(two, other))
 

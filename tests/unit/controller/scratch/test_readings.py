@@ -230,7 +230,7 @@ def test_the_driver_has_the_configuration_of_the_deployment_and_what_is_laid_ove
         run_of("r-000000000000-0003"),
     )
     version = made.version
-    assert version.launcher is None, "the answer lies in a folder of this machine"
+    assert version.launcher is None, "the answer is in a folder of this machine"
     assert version.conf == {"spark.x": "1", "spark.y": "2"}
     assert (version.packages, version.master, version.arguments) == (("a:b:1",), "local[*]", ())
     assert (made.deployment_id, version.spark_conn_id) == ("r-000000000000-0003", None)

@@ -107,7 +107,7 @@ def test_nothing_starts_before_its_end_is_proven(stage: Stage) -> None:
     supervised.die()
     supervised.watch(10.0)
     assert supervised.register.attempt == 2
-    assert supervised.record.reason.startswith("attempt 1 failed: the driver has ended without a last word")
+    assert supervised.record.reason.startswith("attempt 1 failed: the driver has ended without a last event")
 
 
 def test_an_end_that_is_only_reported_is_waited_for(stage: Stage) -> None:

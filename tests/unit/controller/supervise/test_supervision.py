@@ -96,7 +96,7 @@ def test_too_many_restarts_leave_the_stream_failed_until_a_person_starts_it(stag
     assert supervised.record.gave_up.startswith("2 restarts within 3600 s did not help: attempt 3 failed")
     assert supervised.said.count("gave_up") == 1
     status = stage.controller.status(STREAM)
-    assert (status.state, status.restarts) == ("failed", f"given up: {supervised.record.gave_up}")
+    assert (status.state, status.restarts) == ("failed", f"abandoned: {supervised.record.gave_up}")
     stage.controller.resume(STREAM)
     assert supervised.register.restarts is None
     supervised.restarted(4)
@@ -346,7 +346,7 @@ def test_a_stop_of_a_stream_that_waits_for_its_restart_holds(supervised: Supervi
     supervised.watch(600.0)
     assert supervised.register.attempt == 1
     assert stage.controller.status(STREAM).restarts == (
-        "given up: it was stopped by tests: `streamstate resume orders` starts it again"
+        "abandoned: it was stopped by tests: `streamstate resume orders` starts it again"
     )
 
 
@@ -555,7 +555,7 @@ def test_a_lost_checkpoint_begins_the_way_back_where_the_policy_says_so(stage: S
         manifest.snapshot_id,
     )
     assert any(f"back to {manifest.snapshot_id}, with the sinks undone" in line.text for line in supervised.lines)
-    assert "no way back is exact, so the stream was not changed" in supervised.record.gave_up
+    assert "no rollback is exact, so the stream was not changed" in supervised.record.gave_up
     assert supervised.register.attempt == 1
 
 

@@ -66,7 +66,7 @@ def test_the_old_driver_waits_before_the_bad_one_is_stopped(upgraded: UpgradeSta
     view = upgraded.rehearsed(view, waits=True)
     assert (view.state.phase, view.state.way, view.to_json()["driver"]) == ("returning", way, "waits")
     assert orders(upgraded) == 1
-    assert any("comes up beside the given-up version" in line for line in upgraded.told)
+    assert any("starts next to the abandoned version" in line for line in upgraded.told)
     assert any("the new version ends, and a driver waits" in line for line in upgraded.told)
     upgraded.stops("d-0002")
     view = upgraded.advance(view)
@@ -89,7 +89,7 @@ def with_a_driver_for_the_way_back(upgraded: UpgradeStage) -> tuple[UpgradeView,
     assert runs_the_old_code(upgraded, standby_id)
     view = upgraded.rehearsed(view, waits=True, rehearsal_id=standby_id)
     assert (view.state.phase, view.to_json()["driver"]) == ("stopping", "waits")
-    assert "the new driver waits; a driver of the old version waits for the way back" in upgraded.texts(view)
+    assert "the new driver waits; a driver of the old version waits for the rollback" in upgraded.texts(view)
     upgraded.stops()
     return upgraded.advance(view), standby_id
 
@@ -100,7 +100,7 @@ def fails_warm(upgraded: UpgradeStage, view: UpgradeView) -> None:
     upgraded.fails()
 
 
-@pytest.mark.parametrize("end", ["fails", "is given up"])
+@pytest.mark.parametrize("end", ["fails", "is abandoned"])
 def test_a_driver_that_was_kept_ready_replaces_a_version_that_committed_nothing(
     upgraded: UpgradeStage, end: str
 ) -> None:
@@ -216,7 +216,7 @@ def test_an_upgrade_goes_on_without_a_driver_for_the_way_back(upgraded: UpgradeS
     elif strike == "not accepted":
         view = upgraded.rehearsed(view, refused=True, rehearsal_id=standby_id)
     assert (view.state.phase, view.to_json()["driver"]) == ("stopping", "waits")
-    assert any("for the way back" in text and "no driver" in text for text in upgraded.texts(view))
+    assert any("for the rollback" in text and "no driver" in text for text in upgraded.texts(view))
     upgraded.stops()
     view = upgraded.advance(view)
     fails_warm(upgraded, view)
@@ -231,7 +231,7 @@ def test_an_upgrade_goes_on_without_a_driver_for_the_way_back(upgraded: UpgradeS
         ("no room", "its driver has ended"),
         ("never there", "its rehearsal was not over at its deadline"),
         ("not accepted", "its rehearsal was not accepted: [STATE_STORE_VALUE_SCHEMA"),
-        ("bad one dies", "the given-up version does not run"),
+        ("bad one dies", "the abandoned version does not run"),
     ],
 )
 def test_where_no_old_driver_waits_the_way_back_is_cold_and_says_why(
@@ -335,10 +335,10 @@ def test_where_the_old_code_cannot_read_it_nothing_is_touched(upgraded: UpgradeS
     before = upgraded.outside()
     view = upgraded.rehearsed(view, refused=True)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert view.state.text.startswith("no way back is exact, so the stream was not changed: ")
+    assert view.state.text.startswith("no rollback is exact, so the stream was not changed: ")
     assert "STATE_STORE_VALUE_SCHEMA" in view.state.text
     assert "cannot be undone" in view.state.text
-    assert "the new version was given up: it is failed: ValueError: boom" in view.state.text
+    assert "the new version was abandoned: it is failed: ValueError: boom" in view.state.text
     assert upgraded.outside() == before
 
 
@@ -413,7 +413,7 @@ def test_a_batch_that_runs_while_the_old_driver_comes_up_turns_the_handover_into
     upgraded.new_runs(7, "d-0003")
     view = upgraded.advance(view)
     assert view.outcome == "given_up"
-    assert "cancelled by tests; it has run a batch while the old driver came up" in view.state.text
+    assert "cancelled by tests; it has run a batch while the old driver started" in view.state.text
 
 
 def test_a_log_that_does_not_answer_while_the_old_driver_comes_up_holds_nothing_up(
@@ -744,7 +744,7 @@ def test_a_snapshot_of_which_nothing_can_be_built_is_not_gone_back_to(tmp_path: 
         stage.clock.advance(PATIENCE_SECONDS)
     view = upgraded.advance(view)
     assert (view.outcome, upgraded.held_by()) == ("failed", None)
-    assert view.state.text.startswith("no way back is exact, so the stream was not changed: ")
+    assert view.state.text.startswith("no rollback is exact, so the stream was not changed: ")
     assert stage.control.journal("d-0001").commands() == []
 
 

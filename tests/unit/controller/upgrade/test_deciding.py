@@ -296,7 +296,7 @@ def test_a_way_back_is_told_with_what_speaks_against_the_others() -> None:
     mix = "results of both versions mix in open windows: it is another"
     assert decide_return(HAZARDOUS, "forward", "") == WayBack("forward", mix)
     assert decide_return(NEEDS_DRAIN, None, "") == WayBack("undo", "not forward: it is another")
-    none = "the old code cannot go on from the new one's last commit: it is another"
+    none = "the old code cannot continue from the new one's last commit: it is another"
     assert decide_return(NEEDS_DRAIN, "forward", NO_UNDO) == WayBack(None, none)
     undone = f"{none}; the new version's output cannot be undone: {NO_UNDO}"
     assert decide_return(NEEDS_DRAIN, None, NO_UNDO) == WayBack(None, undone)

@@ -325,7 +325,7 @@ def test_a_version_that_is_only_slower_is_kept_with_both_rates(
     clock.advance(30.0)
     upgraded.new_runs(6, lags=paced(400, 300, 500))
     view = upgraded.advance(view)
-    says = "query counts falls behind: it reads 4 rows/s while 10 rows/s come, and the version before read 10 rows/s"
+    says = "query counts falls behind: it reads 4 rows/s while 10 rows/s arrive, and the version before read 10 rows/s"
     assert says in view.waits_for
     clock.advance(80.0)
     upgraded.beats(7, lags=paced(400, 500, 900))

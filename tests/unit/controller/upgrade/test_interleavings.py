@@ -75,7 +75,7 @@ def test_a_new_checkpoint_that_is_damaged_does_not_hold_the_way_back_up(upgraded
     upgraded.fails()
     view = upgraded.advance(view)
     assert view.outcome == "failed"
-    assert "no way back is exact" in view.state.text
+    assert "no rollback is exact" in view.state.text
     assert upgraded.held_by() is None
 
 

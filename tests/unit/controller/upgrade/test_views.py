@@ -193,7 +193,7 @@ def test_an_error_is_told_whole_at_the_end_and_nowhere_else() -> None:
     why = f"it is failed: ValueError: {'boom ' * 100}"
     lines = told_of(("unhealthy", why), ("returning", "not forward: the schema"), ("rolled_back", why))
     assert lines == [
-        "unhealthy: the new version is given up: it is failed",
+        "unhealthy: the new version is abandoned: it is failed",
         "returning: the new version ends: not forward",
         "rolled_back: the old version is back",
     ]
@@ -207,7 +207,7 @@ def test_the_current_version_of_a_rollback_is_not_called_new_or_unhealthy() -> N
     """It may be healthy: a person asked for the rollback."""
     steps: list[tuple[Phase, str]] = [("unhealthy", "too slow"), ("trying", ""), ("returning", ""), ("returned", "")]
     assert told_of(*steps, asked="rollback") == [
-        "going back: the way back is decided: too slow",
+        "going back: the rollback is decided: too slow",
         "trying: the code of the version before is rehearsed on the current state",
         "returning: the current version ends",
         "returned: the version before runs again",

@@ -251,7 +251,7 @@ def test_a_wait_that_ends_says_what_was_last_seen(client: Controller, stream: Sc
     error = client.out_of_time(drain_of(attempt), DEADLINE)
     assert "running" in str(error.context["last_seen"])
     assert "delays at batch 0" in str(error.context["last_seen"])
-    assert "goes on" in str(error)
+    assert "continues" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def condition(if_stopped: IfStopped) -> WaitCondition:
 
 
 def _accepted(stage: Stage, kind: str, by: str) -> None:
-    command = {"kind": kind, "requested_by": by, "reason": "the night is over"}
+    command = {"kind": kind, "requested_by": by, "reason": "the night has ended"}
     stage.say(Accepted, command_id="c", command_number=1, command=command)
 
 
@@ -85,7 +85,7 @@ def given_back(stage: Stage) -> None:
     [
         (finished, None, "", False),
         (drained_itself, None, "", False),
-        (stopped, ConflictError, "the run was stopped by ada before it had come to its end", True),
+        (stopped, ConflictError, "the run was stopped by ada before it had ended", True),
         (drained, ConflictError, "the run was drained by ada before", True),
         (stopped_by_machine, ConflictError, "its machine asked the driver to end", True),
         (killed, ConflictError, "the run was killed by tests before", True),

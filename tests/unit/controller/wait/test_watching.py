@@ -97,7 +97,7 @@ def test_a_last_word_that_cannot_be_read_is_named(stage: Stage) -> None:
     stage.deploy()
     stage.come_to_life()
     stage.end()
-    assert stage.controller.status(STREAM).error == "the driver has ended without a last word: it is exited"
+    assert stage.controller.status(STREAM).error == "the driver has ended without a last event: it is exited"
     key = layout.event_key(STREAM, "d-0001", 3)
     stage.store.put(key, b'{"kind": "Stop')
     stage.store.put(layout.command_key(STREAM, "d-0001", 1), b"{")

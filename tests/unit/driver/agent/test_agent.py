@@ -63,7 +63,7 @@ def test_a_defect_of_ours_does_not_end_the_job(stream: SimulatedStream) -> None:
         driver.await_all()
 
     assert stream.run(script) == 0
-    assert any("unexpected, the job goes on" in line for line in stream.said)
+    assert any("unexpected, the job continues" in line for line in stream.said)
     assert stream.kinds()[-1] == "Stopped"
 
 

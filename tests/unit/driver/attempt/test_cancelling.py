@@ -29,7 +29,7 @@ def test_a_flush_that_has_begun_is_not_taken_back(stream: SimulatedStream) -> No
     stream.order_at(10.0, CancelRequest)
     assert stream.run(waiting_script(plan)) == 0
     (rejected,) = stream.events_of(Rejected)
-    assert "has begun" in rejected.reason
+    assert "has started" in rejected.reason
     assert stream.kinds()[-2:] == ["Rejected", "Drained"]
     assert stream.commands() == []
 

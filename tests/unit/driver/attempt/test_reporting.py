@@ -152,9 +152,9 @@ def test_outages_are_kept_apart_by_what_failed() -> None:
 def test_what_is_no_outage_of_the_store_is_not_called_one() -> None:
     """Such as damaged data, which the agent reads again."""
     desk = Desk()
-    desk.reporter.outage("a look at the commands", DataError("the log is damaged"))
-    desk.reporter.answered("a look at the commands")
+    desk.reporter.outage("a poll of the commands", DataError("the log is damaged"))
+    desk.reporter.answered("a poll of the commands")
     assert desk.lines == [
-        "this failed and is tried again (a look at the commands: the log is damaged.)",
-        "this works again, after 0 s (a look at the commands)",
+        "this failed and is tried again (a poll of the commands: the log is damaged.)",
+        "this works again, after 0 s (a poll of the commands)",
     ]

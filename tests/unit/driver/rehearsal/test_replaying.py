@@ -97,7 +97,7 @@ def test_the_state_afterwards_is_compared_where_both_versions_came_to_their_end(
     stage.replayed(plan, {"counts": (last,)}, str(tmp_path / "b"), "counts", str(tmp_path / "bad"), keeps_state=True)
     found = stage.verdict.queries["counts"]
     assert (found.outcome, found.state) == ("accepted", ())
-    assert found.notes[0].startswith("its state was not compared: the recorded version did not come to its end")
+    assert found.notes[0].startswith("its state was not compared: the recorded version did not end")
 
 
 def test_each_table_of_state_is_compared_or_named(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_state_that_is_gone_meanwhile_refuses(stage: Stage, plan: SimulatedPlan,
             checkpoint.store.delete(info.key)
     found = replayed(stage, plan, tmp_path, stage.last_batch_id)
     assert found.outcome == "refused"
-    assert found.error.startswith("the log or the state of before these batches was cleaned up meanwhile")
+    assert found.error.startswith("the log or the state of before these batches was cleaned up in the meantime")
 
 
 def test_a_version_that_reads_other_sources_is_refused(stage: Stage, plan: SimulatedPlan, tmp_path: Path) -> None:

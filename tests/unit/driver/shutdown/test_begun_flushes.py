@@ -53,7 +53,7 @@ def test_a_query_whose_flush_was_begun_is_never_carried_on_as_unflushed(phase: P
     assert stream.events_of(Drained) == []
     failed = stream.events_of(DrainFailed)[0]
     assert not failed.withdrawn
-    assert "begun in an earlier attempt" in failed.error
+    assert "started in an earlier attempt" in failed.error
     assert stream.kinds()[-1] == "Failed"
     attempt = stream.next_attempt(attempt_mode="drain")
     assert stream.run(waiting_script(*plans, names=("a", "b")), attempt=attempt) == 0
@@ -151,7 +151,7 @@ def test_a_later_drain_is_not_taken_back_over_a_flush_that_lies_begun(mode: str,
 
     assert stream.run(script, attempt=attempt) == 0
     (rejected,) = stream.events_of(Rejected)
-    assert "has begun" in rejected.reason
+    assert "has started" in rejected.reason
     assert len(stream.events_of(DrainFailed)) == 1, "the first one's"
     (drained,) = stream.events_of(Drained)
     assert second.command_id in (drained.command_id, *drained.also_answers)

@@ -360,7 +360,7 @@ def test_a_script_without_a_query_has_a_last_word_where_the_checkpoints_are_refu
         (InvalidRequestError("a query of this name runs already in this script"), True),
         (StoreRefusedError("the credentials have expired"), False),
         (ReadOnlyError("the file system is read-only"), False),
-        (HomeNotFoundError("no home lies here"), False),
+        (HomeNotFoundError("there is no home here"), False),
         (InputLostError("input that this query has not read is lost at its source"), False),
     ],
 )

@@ -246,7 +246,7 @@ def test_a_place_that_refuses_the_snapshot_fails_the_end_after_a_while(command: 
     assert "permission denied" in failed.error
     assert "`streamstate resume flights`" in failed.error
     assert len([line for line in stream.said if "out of reach" in line]) <= 3
-    assert not [line for line in stream.said if "within reach" in line or "the job goes on" in line]
+    assert not [line for line in stream.said if "within reach" in line or "the job continues" in line]
     place.come_back()
     attempt = stream.next_attempt()
     stream.order_at(60.0, DrainNotification)

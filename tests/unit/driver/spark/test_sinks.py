@@ -170,7 +170,7 @@ class _Undoing(_Broken):
         raise PermissionError("no list\nsecond line")
 
     def undo_batches(self, sink: Sink, order: UndoOrder, found: FoundUndo, reach: SinkReach) -> None:
-        raise InvalidRequestError("in words of its own")
+        raise InvalidRequestError("in its own words")
 
 
 def test_an_undo_that_fails_stops_the_start_in_one_sentence() -> None:
@@ -181,7 +181,7 @@ def test_an_undo_that_fails_stops_the_start_in_one_sentence() -> None:
     with pytest.raises(ConflictError, match="nothing was undone") as caught:
         asked.find_undo(ORDER)
     assert caught.value.context == {"to_batch_id": 3, "reason": "PermissionError: no list"}
-    with pytest.raises(InvalidRequestError, match="in words of its own"):
+    with pytest.raises(InvalidRequestError, match="in its own words"):
         asked.undo_batches(ORDER, FoundUndo((4,), (), "there"))
 
 

@@ -97,7 +97,7 @@ def test_a_query_that_is_named_anew_in_each_attempt_is_refused(stream: Simulated
     reads = list(plan.sources[0].reads)
     assert stream.run(waiting_script(plan, names=("counts-0945",)), attempt=stream.next_attempt()) == 1
     (failed,) = stream.events_of(Failed)
-    assert "query counts-0945 does what query counts-0930 did, and would begin with nothing" in failed.error
+    assert "query counts-0945 does what query counts-0930 did, and would start with nothing" in failed.error
     assert "batch_id=2" in failed.error
     assert '.queryName("counts-0930")' in failed.error
     assert plan.sources[0].reads == reads
@@ -136,8 +136,8 @@ def test_a_query_that_first_comes_in_a_later_attempt_is_started_and_a_note_names
         ("other", "fresh"), ("counts", "continued"), ("other", "continued"), ("counts", "continued"), ("third", "fresh")
     ]  # fmt: skip
     assert new_queries(stream) == [
-        "query other is new to this deployment and begins with nothing; not started so far in this attempt:"
-        " query counts, which stands at batch 2"
+        "query other is new to this deployment and starts with nothing; not started so far in this attempt:"
+        " query counts, which is at batch 2"
     ]
 
 

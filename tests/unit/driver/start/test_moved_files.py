@@ -45,7 +45,7 @@ def test_what_is_there_whole_is_moved() -> None:
     ("times", "at_old", "offset", "fact"),
     [
         ({**THERE, "file:///a/3": NOW}, (), 2, "elsewhere"),
-        ({"file:///b/0": NOW, "file:///b/1": NOW}, (), 1, "a batch that was begun"),
+        ({"file:///b/0": NOW, "file:///b/1": NOW}, (), 1, "a batch that was started"),
         ({"file:///b/in/0": NOW}, (), 2, "none of the files that were read"),
         ({}, (), 2, "none of the files that were read"),
         (THERE, ("new",), 2, "at the old place, and not at the new one"),

@@ -60,7 +60,7 @@ def test_what_nobody_took_out_by_name_is_asked_about(how: str) -> None:
     with pytest.raises(IncompatibleUpgradeError, match="another source") as caught:
         mapped(known, kafka(how))
     assert "--accept-lost-input counts" in caught.value.next_step
-    assert "goes on at its own offsets" in caught.value.next_step
+    assert "continues at its own offsets" in caught.value.next_step
     found = mapped(known, kafka(how), accepts=True)
     assert found.lines == ('{"a":{"0":3,"1":4}}',)
     assert "b[0] at 5" in " ".join(found.remarks)
@@ -71,7 +71,7 @@ def test_a_topic_that_is_added_is_said_to_be_read_from_its_first_row() -> None:
     found = mapped(snapshot(("subscribe a", '{"a":{"0":3}}')), kafka("subscribe a,b"))
     assert found.lines == ('{"a":{"0":3}}',)
     (said,) = found.remarks
-    assert said.startswith("source kafka subscribe a,b goes on where kafka subscribe a stood;")
+    assert said.startswith("source kafka subscribe a,b continues where kafka subscribe a was;")
 
 
 def test_topics_read_together_may_be_read_apart() -> None:
@@ -167,7 +167,7 @@ def test_a_source_that_moved_to_another_cluster_is_left_to_the_look_at_its_input
 def test_two_clusters_of_which_nobody_can_tell_which_is_which_are_refused() -> None:
     """Neither answers: guessed wrong, rows of both are read again, and passed over."""
     known = snapshot(*OF_TWO, clusters=("one", "two"))
-    with pytest.raises(UnavailableError, match="cannot be told apart"):
+    with pytest.raises(UnavailableError, match="cannot be distinguished"):
         mapped(known, kafka("subscribe t"), kafka("subscribe t", 1))
 
 

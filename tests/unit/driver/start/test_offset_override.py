@@ -60,7 +60,7 @@ def test_it_reads_from_the_offsets_that_are_given_and_nothing_before(
     assert [move.to_offset for move in moved.moves] == ['{"index":10}']
     started = stream.events_of(QueryStarted, "d-0002")[0]
     assert (started.how, started.batch_id) == ("seeded", last)
-    assert any("its watermark begins anew" in remark for remark in started.repairs)
+    assert any("its watermark starts again" in remark for remark in started.repairs)
     (source,) = plan.sources
     assert written_since(plan, batches) == expected_counts(source.rows[10:], 1_000)
 
@@ -140,7 +140,7 @@ def test_a_source_that_knows_no_times_is_refused_by_name(stream: SimulatedStream
     at = datetime(2026, 3, 1, tzinfo=timezone.utc)
     assert seed(stream, plan, snapshot_id, begins_at=at, **CONSENT) == 1
     error = stream.events_of(Failed, "d-0002")[0].error
-    assert "this source cannot begin at a time" in error
+    assert "this source cannot start at a time" in error
     assert "--offsets" in error
     assert begins_elsewhere(StartPlan("seed", begins_at=at), "any")
     assert not begins_elsewhere(replace(StartPlan("seed"), offsets=BACK), "other")

@@ -243,7 +243,7 @@ def test_a_failure_is_explained_by_who_knows_the_source(stream: SimulatedStream)
     assert stream.run(waiting_script(a_plan(a_source("remarkable topic"), fails_at={1}))) == 1
     (failed,) = stream.events_of(Failed)
     assert stream.events_of(QueryStarted)[0].remarks == ("its connector has a remark",)
-    assert failed.explanation.startswith("the simulated batch failed as it was told to")
+    assert failed.explanation.startswith("the simulated batch failed as ordered")
     assert failed.sentence == f"{failed.explanation}. {failed.cause}"
 
 
@@ -378,7 +378,7 @@ def test_a_source_made_anew_under_the_query_is_the_one_that_is_gone_on_with(kind
     plan = made_anew_while_read(stream, source)
     stream.order_at(60.0, kind)
     assert stream.run(waiting_script(plan)) == 0
-    (noted,) = [event for event in stream.events_of(Noted) if "made anew while this query reads it" in event.text]
+    (noted,) = [event for event in stream.events_of(Noted) if "created again while this query reads it" in event.text]
     assert noted.facts["changed"] == "made"
     mode, end = ("seed", Drained) if kind is DrainNotification else ("restore", Stopped)
     snapshot_id = stream.events_of(end)[0].snapshot_id  # type: ignore[type-var]
@@ -479,7 +479,7 @@ def test_a_source_that_does_not_say_what_is_lost_is_not_taken_for_the_old_one(is
         return
     (started,) = stream.events_of(QueryStarted, "d-0002")
     assert started.identities[0].marks == {"made": "1"}
-    assert any("made anew" in event.text for event in stream.events_of(Noted, "d-0002"))
+    assert any("created again" in event.text for event in stream.events_of(Noted, "d-0002"))
 
 
 @pytest.mark.parametrize("kind", [StopRequest, DrainNotification])

@@ -214,7 +214,7 @@ def test_a_snapshot_in_the_middle_of_the_bad_version_is_gone_back_to() -> None:
     story.runs_to_its_end()
     (undone,) = story.stream.events_of(Undone, "d-0003")
     assert (undone.first_batch_id, undone.last_batch_id) == (story.good + 1, story.bad)
-    assert [note.text for note in story.stream.events_of(Noted, "d-0003") if "went on after" in note.text] == []
+    assert [note.text for note in story.stream.events_of(Noted, "d-0003") if "continued after" in note.text] == []
 
 
 @pytest.mark.parametrize("order", [StopRequest, DrainNotification])
@@ -357,7 +357,7 @@ def test_how_many_rows_come_again_is_told_where_the_sources_can_say(
     (undone,) = story.stream.events_of(Undone, "d-0003")
     upto = read if keeps_log else 240
     assert undone.rows_again == upto - index_in(kept[0])
-    assert any(f"at most {undone.rows_again:,} rows of input come again" in line for line in story.stream.said)
+    assert any(f"at most {undone.rows_again:,} rows of input are written again" in line for line in story.stream.said)
 
 
 COMMAND = """

@@ -112,7 +112,7 @@ def test_options_come_on_top_of_the_template() -> None:
         ("spec: {restartPolicy: Always}", "another restart policy"),
         ("spec: {containers: [{name: driver}, {name: driver}]}", "two containers"),
         ("spec: {containers: [{name: a}, {name: b}]}", "names none of them"),
-        ("spec: {containers: [{name: driver, command: [x]}]}", "a command of its own"),
+        ("spec: {containers: [{name: driver, command: [x]}]}", "its own command"),
         ("spec: {containers: 3}", "no list of objects"),
         ("spec: {volumes: [{name: streamstate-work}]}", "names of ours"),
         ("metadata: {labels: {airflow-streamstate/launch: x}}", "this package's"),

@@ -54,7 +54,7 @@ def _ended(code: int, **more: str) -> dict[str, Any]:
         ),
         (_pod(_ended(137, reason="ContainerStatusUnknown"), phase="Failed"), "gone", None, False, "not find"),
         (_pod(phase="Failed", reason="NodePorts", message="busy"), "gone", None, False, "NodePorts .busy"),
-        (_pod(RUNNING, phase="Failed", reason="NodeLost"), "unknown", None, True, "node does not say so"),
+        (_pod(RUNNING, phase="Failed", reason="NodeLost"), "unknown", None, True, "node does not report it"),
         (
             _pod(phase="Failed", conditions=({"type": "DisruptionTarget", "reason": "DeletionByPodGC"},)),
             "unknown",
