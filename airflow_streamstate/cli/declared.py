@@ -16,6 +16,7 @@ from airflow_streamstate.cli.options import Verb, option, pass_session, stream_a
 from airflow_streamstate.cli.render import plain_table, shown
 from airflow_streamstate.cli.session import DONE, ShellSession, status_of_applied, status_of_findings
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.forms import selected
 from airflow_streamstate.protocol.terms.order import CompareTerms, FileTerms, WaveTerms
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def validate(session: ShellSession, /, paths: tuple[Path, ...], shows_schema: bo
     read = checked(read_streams(paths, terms_given(FileTerms, given).root))
     result: dict[str, object] = {
         "streams": [one.stream_id for one in read.streams],
-        "problems": [
-            {"path": str(one.path), "line": one.line, "field": one.where, "reason": one.reason} for one in read.problems
-        ],
+        "problems": [{"path": str(one.path), **selected(one, "line field=where reason")} for one in read.problems],
     }
 
     def human(console: Console) -> None:

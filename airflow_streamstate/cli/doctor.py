@@ -130,7 +130,7 @@ def doctor(session: ShellSession, /, master: str | None, **given: Any) -> int:
     """
     checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
     checks += _launcher_checks(session, launcher_of(given), master)
-    rows = [{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in checks]
+    rows = [selected(check, "*") for check in checks]
     well = all(check.ok for check in checks)
     session.emit({"ok": well, "checks": rows}, lambda console: render.checks(console, rows))
     return status_of_findings(is_well=well)

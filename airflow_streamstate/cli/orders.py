@@ -23,6 +23,7 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.session import DONE, ShellSession
 from airflow_streamstate.cli.upgrade import OVER, WAIT_SECONDS, run_to_end
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.forms import selected
 from airflow_streamstate.protocol.terms.order import DeploymentChoice, DrainTerms, Expiry, SkipTerms, StopTerms
 from airflow_streamstate.protocol.terms.version import StartTerms
 from airflow_streamstate.protocol.upgrades import AfterStop
@@ -156,7 +157,7 @@ def skip(session: ShellSession, /, stream_id: str, show: bool, ordering: Orderin
     order = controller.skips.skip(request, ordering.request_id, say)
     result: dict[str, object] = {"query": terms.query_name, "batch_id": terms.batch_id, **said, **order.to_json()}
     if (outcome := wait_for(session, controller, order, ordering)) is not None:
-        result |= {"outcome": outcome.outcome, "state": outcome.state}
+        result |= selected(outcome, "outcome state")
     session.emit(result, lambda console: render.skipped(console, result))
 
 
@@ -278,7 +279,7 @@ def _finish(
 ) -> int:
     if ordering.timeout_seconds is not None:
         return run_to_end(session, controller.upgrades, view, ordering.timeout_seconds, cancels)
-    result = {"stream_id": view.stream_id, "upgrade_id": view.upgrade_id}
+    result = selected(view, "stream_id upgrade_id")
     session.emit(result, lambda console: render.answered(console, result))
     return DONE
 

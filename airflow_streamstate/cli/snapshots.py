@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.orders import emit_order, wait_for
 from airflow_streamstate.cli.session import ShellSession, status_of_findings, status_of_several
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.protocol.forms import selected
 from airflow_streamstate.protocol.policies import RetentionPolicy
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import terms_of
@@ -136,7 +136,7 @@ def retention(session: ShellSession, /, stream_id: str, removes: bool, **given: 
         found = details.change_retention(stream_id, RetentionPolicy.of(values))
     else:
         found = details.retention(stream_id)
-    result = {"stream_id": stream_id, "retention": None if found is None else asdict(found)}
+    result = {"stream_id": stream_id, "retention": None if found is None else selected(found, "*")}
     session.emit(result, lambda console: render.retention(console, result))
 
 
@@ -236,15 +236,14 @@ def mirror(
         def tell(uri: str, snapshot_id: str, progress: CopyProgress) -> None:
             report(f"{snapshot_id} to {uri}: {progress.sentence}")
 
-        for uri, done in controller.mirrors.copy(
+        for done in controller.mirrors.copy(
             stream_id,
             stores,
             batch_bytes=fetch_batch_bytes,
             timeout_seconds=fetch_timeout_seconds,
             on_progress=tell,
         ):
-            facts = {"snapshot_id": done.snapshot_id, "mirror": uri, "files": done.files, "bytes": done.size_bytes}
-            rows.append(facts)
+            rows.append(done.to_json())
     session.emit({"stream_id": stream_id, "snapshots": rows}, lambda console: render.mirrored(console, rows))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,7 @@ from airflow_streamstate.cli.session import (
     status_of_upgrade,
 )
 from airflow_streamstate.cli.start import change_of, change_options, names_anything
+from airflow_streamstate.protocol.forms import selected
 from airflow_streamstate.protocol.policies import RestartPolicy
 from airflow_streamstate.protocol.positions import PHASES, Downtime, worst_of
 from airflow_streamstate.protocol.records import StateRewrite
@@ -655,15 +655,8 @@ def _rehearsed(
 
 def _show(session: ShellSession, controller: Controller, stream_id: str) -> int:
     found = controller.plans.recorded(stream_id)
-    result = {
-        "stream_id": found.stream_id,
-        "deployment_id": found.deployment_id,
-        "queries": {name: asdict(known) for name, known in found.queries.items()},
-        "unknown": list(found.unknown),
-        "notes": list(found.notes),
-    }
     trees = {name: plan_tree_text(known) for name, known in found.queries.items()}
-    session.emit(result, lambda console: recorded(console, found, trees))
+    session.emit(selected(found, "*"), lambda console: recorded(console, found, trees))
     return DONE
 
 

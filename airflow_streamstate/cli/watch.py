@@ -25,6 +25,7 @@ from airflow_streamstate.cli.options import (
 from airflow_streamstate.cli.session import ShellSession, status_of_findings
 from airflow_streamstate.errors import StreamStateError
 from airflow_streamstate.protocol.codec import fields_json, format_time
+from airflow_streamstate.protocol.forms import selected
 from airflow_streamstate.protocol.policies import RestartPolicy, alert_values, check_rules
 from airflow_streamstate.protocol.redaction import printable
 
@@ -256,5 +257,5 @@ def label(
         found = details.change_ownership(stream_id, owner, more_labels=labels, without=frozenset(remove))
     else:
         found = details.ownership(stream_id)
-    result = {"stream_id": stream_id, "owner": found.owner, "labels": dict(found.labels)}
+    result = {"stream_id": stream_id, **selected(found, "owner labels")}
     session.emit(result, lambda console: render.ownership(console, result))

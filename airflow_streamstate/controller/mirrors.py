@@ -94,8 +94,8 @@ class Mirrors:
         batch_bytes: int | None = None,
         timeout_seconds: float | None = None,
         on_progress: Callable[[str, str, CopyProgress], None] = lambda _uri, _snapshot_id, _progress: None,
-    ) -> Iterator[tuple[str, Mirrored]]:
-        """Copy every complete snapshot of a stream to these mirrors, oldest first; yields each URI and result.
+    ) -> Iterator[Mirrored]:
+        """Copy every complete snapshot of a stream to these mirrors, oldest first; yields each result.
 
         Removes partial copies of snapshots that are gone from each mirror. A damaged snapshot, a store of snapshots or
         a mirror that does not answer, and a mirror that is refused do not stop the others: the first of these errors
@@ -131,7 +131,7 @@ class Mirrors:
         mirror: Store,
         on_progress: Callable[[str, str, CopyProgress], None],
         failures: list[StreamStateError],
-    ) -> Iterator[tuple[str, Mirrored]]:
+    ) -> Iterator[Mirrored]:
         refuse_same(control, mirror, self._context.home.checkpoints)
         if spec is not None:
             refuse_another(control, mirror, spec)
@@ -148,7 +148,7 @@ class Mirrors:
         mirror: Store,
         on_progress: Callable[[str, str, CopyProgress], None],
         failures: list[StreamStateError],
-    ) -> Iterator[tuple[str, Mirrored]]:
+    ) -> Iterator[Mirrored]:
         home, lost = self._context.home, dict[str, StreamStateError]()
         for snapshot_id in control.snapshot_ids():
             manifest = control.readable_manifest(snapshot_id)
@@ -165,7 +165,7 @@ class Mirrors:
             except StreamStateError as error:
                 lost[manifest.data_uri] = error
                 if is_mirrored(control, mirror, snapshot_id):
-                    yield mirror.uri, Mirrored(snapshot_id, 0, 0)
+                    yield Mirrored(snapshot_id, mirror.uri, 0, 0)
                 else:
                     failures.append(error)  # snapshots in other stores are still copied
                 continue
@@ -184,7 +184,7 @@ class Mirrors:
             except DataError as error:
                 failures.append(error)  # newer snapshots may be whole
                 continue
-            yield mirror.uri, done
+            yield done
 
 
 def no_mirrors(stream_id: str) -> InvalidRequestError:

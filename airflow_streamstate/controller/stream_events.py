@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from airflow_streamstate.control.command_status import ordered_by
 from airflow_streamstate.control.objects import Remembered
@@ -32,6 +31,7 @@ from airflow_streamstate.protocol.events import (
     StreamEvent,
     StreamEventKind,
 )
+from airflow_streamstate.protocol.forms import selected
 from airflow_streamstate.protocol.ids import order_of
 from airflow_streamstate.protocol.policies import Alert
 from airflow_streamstate.protocol.upgrades import Upgrade
@@ -237,13 +237,8 @@ class _Reader:
         if state.audit_ok is False:
             kinds.append(("audit_failed", "the lineage is not complete: `streamstate audit` shows where"))
         deployment_id = state.returned_deployment_id or state.new_deployment_id or upgrade.old_deployment_id
-        facts: dict[str, Any] = {
-            "upgrade_id": upgrade.upgrade_id,
-            "from_deployment_id": upgrade.old_deployment_id,
-            "mode": state.mode,
-            "verdict": state.verdict,
-            "not_running_seconds": state.not_running_seconds,
-        }
+        facts = selected(upgrade, "upgrade_id from_deployment_id=old_deployment_id")
+        facts |= selected(state, "mode verdict not_running_seconds")
         for kind, text in kinds:
             yield StreamEvent(
                 f"{upgrade.stream_id}/{upgrade.upgrade_id}/{kind}", kind, upgrade.stream_id, deployment_id,

@@ -304,8 +304,6 @@ class VerifySnapshotOperator(ReadingOperator):
 
 # ``MirrorSnapshotsOperator``: copy the snapshots of a stream to its mirrors.
 
-_SAID = ("snapshot_id", "mirror", "files", "bytes")
-
 
 class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
     """Copy every complete snapshot of a stream to its mirrors, with the files that a deploy from there needs.
@@ -352,12 +350,9 @@ class MirrorSnapshotsOperator(MasksSecrets, StreamStateOperator):
             batch_bytes=fetching.get("fetch_batch_bytes"),
             timeout_seconds=fetching.get("fetch_timeout_seconds"),
         )
-        rows = [
-            {"snapshot_id": done.snapshot_id, "mirror": uri, "files": done.files, "bytes": done.size_bytes}
-            for uri, done in copied
-        ]
+        rows = [done.to_json() for done in copied]
         for row in rows:
-            self.log.info("%s at %s: %s files copied, %s bytes", *(row[name] for name in _SAID))
+            self.log.info("%s at %s: %s files copied, %s bytes", *row.values())
         return {"stream_id": stream_id, "snapshots": rows}
 
 

@@ -175,8 +175,7 @@ class StopStreamOperator(TellsLineage, StreamStateOperator):
         if outcome.reason:
             self.log.warning("%s %s: %s", outcome.stream_id, outcome.deployment_id, outcome.reason)
         return {
-            "stream_id": outcome.stream_id,
-            "command_id": outcome.command_id or None,
+            **selected(outcome, "stream_id command_id|null"),
             **end_result(outcome),
             "outcome": outcome.outcome,
             "cut_batches": dict(found.cut_batches),

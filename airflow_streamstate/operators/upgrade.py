@@ -32,6 +32,7 @@ from airflow_streamstate.operators.base import (
     taken_terms,
 )
 from airflow_streamstate.protocol.codec import format_time, parse_time
+from airflow_streamstate.protocol.forms import selected
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.protocol.terms.order import BusyTerms, RollbackTerms, UpgradeTerms
@@ -193,9 +194,7 @@ class UpgradeOperatorBase(MasksSecrets, TellsLineage, StreamStateOperator):
 
         while True:
             self._driven = hook, view
-            context["ti"].xcom_push(
-                key=UNDER_WAY_KEY, value={"stream_id": view.stream_id, "upgrade_id": view.upgrade_id}
-            )
+            context["ti"].xcom_push(key=UNDER_WAY_KEY, value=selected(view, "stream_id upgrade_id"))
             self.tell_known(context, hook, upgrade_id=view.upgrade_id, deployment_id=_runs_in(view))
             view = self._brought_to_its_end(hook, view, deadline_at, told)
             if self._is_ended or not stands_for_nothing(hook.client, view):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from airflow_streamstate.cli.look import facts_of_event
 from airflow_streamstate.control.command_status import ordered_by
@@ -39,8 +39,8 @@ from airflow_streamstate.protocol.events import (
     Finished,
     StreamCursor,
 )
-from airflow_streamstate.protocol.forms import selected
-from airflow_streamstate.protocol.positions import PHASES, Heartbeat, downtime_seconds
+from airflow_streamstate.protocol.forms import View, json_of, selected
+from airflow_streamstate.protocol.positions import PHASES, Heartbeat
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.scratch import Replay
 from airflow_streamstate.protocol.upgrades import UpgradeStep
@@ -73,10 +73,7 @@ def row_of(status: StreamStatus, times: deque[BatchTime], now: datetime) -> dict
             times.append(one)
     last = status.last_event
     return {
-        **selected(status, "stream_id state"),
-        "why": status.error or status.why,
-        "version": status.version_label or status.application,
-        **selected(status, "deployment_id attempt"),
+        **selected(status, "stream_id state why=error|why version=version_label|application deployment_id attempt"),
         "restarts": max(status.attempt - 1, 0),
         "restart_policy": status.restarts,
         "lags": lags_of(queries.values()),
@@ -123,6 +120,26 @@ def watermark_delay_seconds(status: StreamStatus, now: datetime) -> float | None
 SILENT = "its driver has ended without a last event"
 
 
+@dataclass(frozen=True)
+class AttemptLane(View):
+    """An attempt in the timeline.
+
+    Attributes:
+        until_at: the last sign of it; now where it runs.
+        end: how it ended; None where that is not known.
+        why: the error of its failure, or who ordered another end; "" where that is not known.
+        reason: why it was asked for; "" for no reason given.
+    """
+
+    attempt: int
+    from_at: datetime
+    until_at: datetime
+    is_running: bool
+    end: str | None
+    why: str
+    reason: str
+
+
 def timeline(
     specs: Sequence[DeploymentSpec],
     events: Mapping[str, Sequence[Event]],
@@ -147,7 +164,7 @@ def timeline(
         attempts = _attempts(said, last_beats(said, signs), is_current, now if is_alive and is_current else None)
         lanes.append(_lane(spec, attempts))
         marks += [mark for event in said if (mark := _mark(event)) is not None]
-        marks += [_silent_end(spec, one) for one in attempts if one["why"] == SILENT]
+        marks += [_silent_end(spec, one) for one in attempts if one.why == SILENT]
     return {"now": format_time(now), "deployments": lanes, "marks": sorted(marks, key=lambda mark: str(mark["at"]))}
 
 
@@ -156,7 +173,7 @@ def _attempts(
     beats: Mapping[tuple[str, int], datetime],
     is_current: bool,
     until_now: datetime | None,
-) -> list[dict[str, Any]]:
+) -> list[AttemptLane]:
     """The attempts of a deployment; that which runs ends at ``until_now``."""
     numbers = sorted({event.attempt for event in said if event.attempt > 0})
     found = []
@@ -169,15 +186,15 @@ def _attempts(
         until_at = last_sign(own, beats) if end is None else end.at
         claimed = next((event for event in own if isinstance(event, Claimed)), None)
         found.append(
-            {
-                "attempt": number,
-                "from_at": format_time(own[0].at),
-                "until_at": format_time(until_now if runs_now and until_now is not None else until_at),
-                "is_running": runs_now,
-                "end": "failed" if is_silent else None if end is None else _word_of(end),
-                "why": SILENT if is_silent else _why_ended(end, own),
-                "reason": "" if claimed is None else claimed.reason,
-            }
+            AttemptLane(
+                attempt=number,
+                from_at=own[0].at,
+                until_at=until_now if runs_now and until_now is not None else until_at,
+                is_running=runs_now,
+                end="failed" if is_silent else None if end is None else _word_of(end),
+                why=SILENT if is_silent else _why_ended(end, own),
+                reason="" if claimed is None else claimed.reason,
+            )
         )
     return found
 
@@ -195,18 +212,15 @@ def _why_ended(end: Event | None, said: Sequence[Event]) -> str:
     return end.error if isinstance(end, Failed) else ordered_by(end, said)
 
 
-def _lane(spec: DeploymentSpec, attempts: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "deployment_id": spec.deployment_id,
-        "version": spec.version.version_label or spec.version.application.name,
-        **selected(spec, "**start created_at requested_by reason"),
-        "attempts": attempts,
-    }
+def _lane(spec: DeploymentSpec, attempts: list[AttemptLane]) -> dict[str, Any]:
+    form = "deployment_id version=version.version_label|version.application.name **start created_at requested_by reason"
+    return selected(spec, form) | {"attempts": json_of(attempts)}
 
 
-def _silent_end(spec: DeploymentSpec, attempt: Mapping[str, Any]) -> dict[str, Any]:
-    text = f"attempt {attempt['attempt']}: {SILENT}"
-    return {"at": attempt["until_at"], "word": "failed", "deployment_id": spec.deployment_id, "text": text}
+def _silent_end(spec: DeploymentSpec, attempt: AttemptLane) -> dict[str, Any]:
+    text = f"attempt {attempt.attempt}: {SILENT}"
+    ended = selected(attempt, "at=until_at")
+    return {**ended, "word": "failed", "deployment_id": spec.deployment_id, "text": text}
 
 
 def _mark(event: Event) -> dict[str, Any] | None:
@@ -222,6 +236,26 @@ def _mark(event: Event) -> dict[str, Any] | None:
 
 Change = Literal["same", "added", "removed", "changed"]
 MAX_NODES = 400
+
+
+@dataclass(frozen=True)
+class GraphNode(View):
+    """A node of a plan, compared with the version before.
+
+    Attributes:
+        was: its text in the version before, of a changed one; "" of others.
+        parent: the index of the node that it feeds; None for the top.
+    """
+
+    form: ClassVar[str] = (
+        "kind=node.kind text=node.text was depth=node.depth parent operator_id=node.operator_id source=node.source"
+        " change"
+    )
+
+    node: PlanNode
+    change: Change = "same"
+    was: str = ""
+    parent: int | None = None
 
 
 def plan_graphs(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> dict[str, Any]:
@@ -248,7 +282,7 @@ def plan_graphs(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> d
                 "sink": "" if now is None else f"{now.sink.kind} {now.sink.target}".strip(),
                 "nodes": graph(None if before is None else before.nodes, () if now is None else now.nodes),
                 "verdict": None if comparison is None else comparison.verdict,
-                "differences": [] if comparison is None else [asdict(one) for one in comparison.differences],
+                "differences": json_of(() if comparison is None else comparison.differences),
             }
         )
     return {"verdict": None if compared is None else compared.verdict, "queries": queries}
@@ -257,50 +291,38 @@ def plan_graphs(old: Mapping[str, QueryPlan], new: Mapping[str, QueryPlan]) -> d
 def graph(before: Sequence[PlanNode] | None, now: Sequence[PlanNode]) -> list[dict[str, Any]]:
     """The nodes of a tree, each before its children, with how it differs from the tree before.
 
-    A removed node stays where it was. ``parent``: the index of the node that it feeds; None for the top.
+    A removed node stays where it was.
     """
-    if before is None:
-        marked: list[tuple[PlanNode, Change, str]] = [(node, "same", "") for node in now]
-    else:
-        # Cut before, not after: what is not shown is not compared.
-        marked = _compared(before[:MAX_NODES], now[:MAX_NODES])
+    # Cut before the comparison, not after: what is not shown is not compared.
+    of_now = now[:MAX_NODES]
+    marked = [GraphNode(node) for node in of_now] if before is None else _compared(before[:MAX_NODES], of_now)
     found: list[dict[str, Any]] = []
     stack: list[tuple[int, int]] = []
-    for node, change, was in marked[:MAX_NODES]:
-        while change != "removed" and stack and stack[-1][0] >= node.depth:
+    for one in marked[:MAX_NODES]:
+        depth_now, is_removed = one.node.depth, one.change == "removed"
+        while not is_removed and stack and stack[-1][0] >= depth_now:
             stack.pop()
-        above = next((number for depth, number in reversed(stack) if depth < node.depth), None)
-        found.append(
-            {
-                "kind": node.kind,
-                "text": node.text,
-                "was": was,
-                "depth": node.depth,
-                "parent": above,
-                "operator_id": node.operator_id,
-                "source": node.source,
-                "change": change,
-            }
-        )
-        if change != "removed":  # nothing of this version goes through it
-            stack.append((node.depth, len(found) - 1))
+        above = next((number for depth, number in reversed(stack) if depth < depth_now), None)
+        found.append(replace(one, parent=above).to_json())
+        if not is_removed:  # nothing of this version goes through a removed one
+            stack.append((depth_now, len(found) - 1))
     return found
 
 
-def _compared(before: Sequence[PlanNode], now: Sequence[PlanNode]) -> list[tuple[PlanNode, Change, str]]:
+def _compared(before: Sequence[PlanNode], now: Sequence[PlanNode]) -> list[GraphNode]:
     old, new = ([(node.kind, node.text) for node in nodes] for nodes in (before, now))
-    marked: list[tuple[PlanNode, Change, str]] = []
+    marked: list[GraphNode] = []
     for is_same, of_old, of_new in blocks_of(old, new):
         gone, come = list(before[of_old]), list(now[of_new])
         if is_same:
-            marked += [(node, "same", "") for node in come]
+            marked += [GraphNode(node) for node in come]
             continue
         for node in come:
             was = next((one for one in gone if one.kind == node.kind), None)
             if was is not None:
                 gone.remove(was)
-            marked.append((node, "added" if was is None else "changed", "" if was is None else was.text))
-        marked += [(node, "removed", "") for node in gone]
+            marked.append(GraphNode(node, "added") if was is None else GraphNode(node, "changed", was.text))
+        marked += [GraphNode(node, "removed") for node in gone]
     return marked
 
 
@@ -353,9 +375,7 @@ def status_part(client: Controller, asked: Asked) -> dict[str, Any]:
     plain = status.to_json()
     queries: Any = plain["queries"]
     for name, query in queries.items():
-        one = rates.get(name)
-        query["input_rows_per_second"] = None if one is None else one.input_rows_per_second
-        query["processed_rows_per_second"] = None if one is None else one.processed_rows_per_second
+        query |= selected(rates.get(name), "input_rows_per_second processed_rows_per_second")
     now = client.clock.now()
     return {
         **plain,
@@ -501,16 +521,11 @@ def _upgrade_json(
             " approved_by_another=terms.approved_by_another",
         ),
         "awaits_approval": upgrade.terms.waits_for_approval and state.phase == "planned" and approval is None,
-        "rehearsal_id": state.rehearsal_id,
-        "seconds": downtime_seconds(view.downtimes),
+        **selected(view, "rehearsal_id=state.rehearsal_id seconds=downtime_seconds"),
         "steps": [
-            {
-                "phase": step.phase,
-                "words": WORDS[step.phase],
-                "text": step.text,
-                "at": format_time(step.taken_at),
-                "seconds": round((end - step.taken_at).total_seconds(), 3),
-            }
+            {"phase": step.phase, "words": WORDS[step.phase]}
+            | selected(step, "text at=taken_at")
+            | {"seconds": round((end - step.taken_at).total_seconds(), 3)}
             for step, end in zip(entered, ends, strict=True)
         ],
     }
@@ -535,7 +550,7 @@ def replay_part(client: Controller, asked: Asked) -> dict[str, Any]:
     both = ReplayedVersions(old, report)
     samples: dict[str, Any] = {}
     for name, _, batch in both.pairs:
-        samples |= {title: asdict(table) for title, table in sample_tables(name, batch).items()}
+        samples |= {title: json_of(table) for title, table in sample_tables(name, batch).items()}
     titles = ["query", "batch", *(title for title, _ in VERSIONS_COLUMNS)]
     speed = both.speed
     return {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
+from airflow_streamstate.protocol.forms import View, selected
 from airflow_streamstate.protocol.scratch import (
     RehearsedQuery,
     ReplayedBatch,
@@ -21,7 +22,7 @@ NOT_STARTED = "the script did not start this query"
 
 
 @dataclass(frozen=True)
-class ReplayedQuery:
+class ReplayedQuery(View):
     """What became of one query.
 
     Attributes:
@@ -32,15 +33,37 @@ class ReplayedQuery:
         state: of a new version, the state after the last batch, compared with that of the recorded one, table by table.
     """
 
+    form: ClassVar[str] = "* batches=shown_batches state=shown_state"
+
     outcome: ReplayOutcome
     error: str = ""
     batches: tuple[ReplayedBatch, ...] = ()
     notes: tuple[str, ...] = ()
     state: tuple[StateComparison, ...] = ()
 
+    @property
+    def shown_batches(self) -> list[dict[str, Any]]:
+        """``batches`` as JSON."""
+        return [_with_changed_rows(batch) for batch in self.batches]
+
+    @property
+    def shown_state(self) -> list[dict[str, Any]]:
+        """``state`` as JSON."""
+        return [_with_changed_rows(table) for table in self.state]
+
+
+def _with_changed_rows(found: ReplayedBatch | StateComparison) -> dict[str, Any]:
+    """Its fields; its comparison also has the rows that changed, as their tables show them."""
+    comparison = found.comparison
+    if comparison is None:
+        return selected(found, "*")
+    rows = changed_rows(comparison.samples_changed)
+    named = [dict(zip(CHANGED_COLUMNS, row, strict=True)) for row in rows]
+    return selected(found, "*") | {"comparison": selected(comparison, "*") | {"changed_rows": named}}
+
 
 @dataclass(frozen=True)
-class ReplayReport:
+class ReplayReport(View):
     """A replay at its end.
 
     Attributes:
@@ -68,23 +91,9 @@ class ReplayReport:
         compared = [batch.comparison for query in self.queries.values() for batch in query.batches]
         return all(comparison is not None and comparison.is_same for comparison in compared)
 
-    def to_json(self) -> dict[str, Any]:
-        """As the shell and Airflow show it; plain JSON, as an XCom names the type of a tuple."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        plain = {name: _plain(each) for name, each in value.items()}
-        if "samples_changed" in plain:
-            rows = changed_rows(plain["samples_changed"])
-            plain["changed_rows"] = [dict(zip(CHANGED_COLUMNS, row, strict=True)) for row in rows]
-        return plain
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
-
 
 @dataclass(frozen=True)
-class Speed:
+class Speed(View):
     """How long batches took in both versions.
 
     Attributes:
@@ -92,6 +101,8 @@ class Speed:
         is_cold: these are the first batches of their queries, which find a cold JVM; the first ones are left out where
             others ran.
     """
+
+    form: ClassVar[str] = "* ratio"
 
     batches: int
     old_seconds: float
@@ -111,12 +122,14 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class ReplayedVersions:
+class ReplayedVersions(View):
     """The same batches in the recorded version and in a new one, on forks of the same state.
 
     Attributes:
         new: the ``comparison`` of each of its batches is with the rows of the recorded version.
     """
+
+    form: ClassVar[str] = "**new old speed"
 
     old: ReplayReport
     new: ReplayReport
@@ -153,15 +166,6 @@ class ReplayedVersions:
     def without_files(self) -> ReplayedVersions:
         """The same where the files of the rows are not kept: no folder and no file is named."""
         return ReplayedVersions(_without_files(self.old), _without_files(self.new))
-
-    def to_json(self) -> dict[str, Any]:
-        """The answer of the new version; ``old``: that of the recorded one; ``speed``: of both."""
-        speed = self.speed
-        return {
-            **self.new.to_json(),
-            "old": self.old.to_json(),
-            "speed": None if speed is None else {**asdict(speed), "ratio": speed.ratio},
-        }
 
 
 def _without_files(report: ReplayReport) -> ReplayReport:

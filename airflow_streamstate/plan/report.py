@@ -53,18 +53,12 @@ class QueryReport(View):
         rehearsed: its rehearsal; None where it was not started in it.
     """
 
-    form: ClassVar[str] = "verdict differences advice rehearsal"
+    form: ClassVar[str] = "verdict differences advice rehearsal=rehearsed"
 
     verdict: Verdict | None
     differences: tuple[Difference, ...] = ()
     advice: tuple[Advice, ...] = ()
     rehearsed: RehearsedQuery | None = None
-
-    @property
-    def rehearsal(self) -> dict[str, object] | None:
-        """``rehearsed`` as JSON; an error that is "" is null."""
-        tried = self.rehearsed
-        return None if tried is None else selected(tried, "*") | {"error": tried.error or None}
 
     @property
     def reason_to_drain(self) -> str:
@@ -75,7 +69,7 @@ class QueryReport(View):
 
 
 @dataclass(frozen=True)
-class PlanReport:
+class PlanReport(View):
     """A change, before it is made.
 
     Attributes:
@@ -94,6 +88,11 @@ class PlanReport:
         replay: recorded batches in both versions; None where none was asked for, or none could be replayed.
         not_replayed: why none was replayed although it was asked for; else "".
     """
+
+    form: ClassVar[str] = (
+        "stream_id deployment_id rehearsal_id outcome reason verdict queries rehearsal seed replay not_replayed|null"
+        " notes"
+    )
 
     stream_id: str
     rehearsal_id: str
@@ -130,13 +129,7 @@ class PlanReport:
         Args:
             fails_on_changed_rows: whether other rows in replayed batches are an error, too.
         """
-        facts: dict[str, object] = {
-            "stream_id": self.stream_id,
-            "deployment_id": self.deployment_id,
-            "rehearsal_id": self.rehearsal_id,
-            "verdict": self.verdict,
-            "reason": self.reason,
-        }
+        facts = selected(self, "stream_id deployment_id rehearsal_id verdict reason")
         if self.outcome == "refused":
             remedy = remedy_in(self.to_json()) or REPAIR if self.queries else START_ONE
             if self.replay is not None:
@@ -144,7 +137,7 @@ class PlanReport:
             return IncompatibleUpgradeError("the change does not fit", **facts, next_step=remedy)
         where = "rehearsal" if self.replay is None else "replay"
         if self.outcome == "failed":
-            texts = {"traceback": self.traceback, "log_tail": self.log_tail}
+            texts = selected(self, "traceback log_tail")
             return DeploymentFailedError(f"the new version failed in its {where}", **facts, **texts, next_step=REPAIR)
         if self.outcome == "deadline":
             return DeadlineExceededError(
@@ -159,18 +152,15 @@ class PlanReport:
             )
         return None
 
-    def to_json(self) -> dict[str, object]:
-        """``stream_id deployment_id rehearsal_id outcome reason verdict queries rehearsal{ok,seconds,error}
-        seed{ok,error} replay{queries, old} not_replayed notes``."""
-        rehearsed = selected(self, "ok=rehearsal_ok seconds error traceback log_tail spark_version")
-        return {
-            **selected(self, "stream_id deployment_id rehearsal_id outcome reason verdict queries"),
-            "rehearsal": rehearsed | {"error": self.error or None},
-            "seed": {"ok": self.seed_ok, "error": self.seed_error or None},
-            "replay": None if self.replay is None else self.replay.to_json(),
-            "not_replayed": self.not_replayed or None,
-            "notes": list(self.notes),
-        }
+    @property
+    def rehearsal(self) -> dict[str, object]:
+        """How the rehearsal ended, as JSON."""
+        return selected(self, "ok=rehearsal_ok seconds error|null traceback log_tail spark_version")
+
+    @property
+    def seed(self) -> dict[str, object]:
+        """Whether the new version could be seeded, as JSON."""
+        return selected(self, "ok=seed_ok error=seed_error|null")
 
     @property
     def reason_to_drain(self) -> str:

@@ -23,7 +23,10 @@ class View:
 
 
 def selected(value: object, form: str) -> dict[str, Any]:
-    """What a form selects of a value, as plain JSON."""
+    """What a form selects of a value, as plain JSON.
+
+    ``path|other``: the other path where the first gives "" or null; ``path|null``: null where it gives "".
+    """
     found: dict[str, Any] = {}
     cls: Any = type(value)
     for word in _words(cls, form):
@@ -52,21 +55,33 @@ def json_of(value: object) -> Any:
 
 def paths_of(cls: type, form: str) -> list[str]:
     """What the words of a form read of a value of this class."""
-    return [word.path for word in _words(cls, form)]
+    return [path for word in _words(cls, form) for path in word.paths if path != _NULL]
+
+
+_NULL = "null"
 
 
 @dataclasses.dataclass(frozen=True)
 class _Word:
     key: str
-    path: str
+    paths: tuple[str, ...]
     is_optional: bool = False
     is_merged: bool = False
 
-    def read(self, value: Any) -> Any:
-        for name in self.path.split("."):
-            if value is not None:
-                value = value[name] if isinstance(value, Mapping) else getattr(value, name)
-        return value
+    def read(self, value: object) -> Any:
+        found = None
+        for path in self.paths:
+            found = None if path == _NULL else _at(path, value)
+            if found not in (None, ""):
+                break
+        return found
+
+
+def _at(path: str, value: Any) -> Any:
+    for name in path.split("."):
+        if value is not None:
+            value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+    return value
 
 
 @functools.cache
@@ -74,15 +89,16 @@ def _words(cls: type, form: str) -> tuple[_Word, ...]:
     words: dict[str, _Word] = {}
     for text in form.split():
         if text == "*":
-            words |= {name: _Word(name, name) for name in _field_names(cls)}
+            words |= {name: _Word(name, (name,)) for name in _field_names(cls)}
         elif text.startswith("-"):
             del words[text[1:]]
         elif text.startswith("**"):
-            words[text] = _Word(text, text[2:], is_merged=True)
+            words[text] = _Word(text, (text[2:],), is_merged=True)
         else:
             key, _, path = text.partition("=")
-            name = key.rstrip("?")
-            words[name] = _Word(name, path or name, is_optional=key.endswith("?"))
+            name = key.partition("|")[0].rstrip("?")
+            paths = tuple((path or key.rstrip("?")).split("|"))
+            words[name] = _Word(name, paths, is_optional=key.endswith("?"))
     return tuple(words.values())
 
 

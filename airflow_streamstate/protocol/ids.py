@@ -121,11 +121,6 @@ def is_upgrade_id(value: str) -> bool:
     return re.fullmatch(r"u-[0-9a-f]{12}", value) is not None
 
 
-def is_of_upgrade(request_id: str) -> bool:
-    """Whether an upgrade, or a rollback, gave this id to its own request."""
-    return is_upgrade_id("-".join(request_id.split("-", 2)[:2])) and request_id.count("-") > 1
-
-
 def return_request_id_for(upgrade_id: str, way: str) -> str:
     """The request id of the deployment by which an upgrade, or a rollback, goes back in this way."""
     return f"{upgrade_id}-{_BACK}-{way}"

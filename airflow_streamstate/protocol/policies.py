@@ -235,7 +235,6 @@ class AlertRegister(Message):
 # What happens when a driver fails: the policy of a stream, and what watchers have recorded; both in its register.
 
 OnFailure = Literal["restart", "alert", "nothing"]
-ON_FAILURE: tuple[OnFailure, ...] = ("restart", "alert", "nothing")
 _DAY_SECONDS = 86_400.0
 _HEADING = "Restart"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import (
@@ -53,7 +53,6 @@ class HomeRecord(Message):
 
 
 StateStoreName = Literal["rocksdb"]
-STATE_STORES: tuple[StateStoreName, ...] = get_args(StateStoreName)
 """State stores that state can be moved to."""
 _STATE = "State"
 

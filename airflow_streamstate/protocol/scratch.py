@@ -28,6 +28,7 @@ from airflow_streamstate.protocol.codec import (
     Word,
     message,
 )
+from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.order import RehearsalTerms
 
@@ -259,7 +260,7 @@ class RewrittenTable:
 
 
 @dataclass(frozen=True)
-class RehearsedQuery:
+class RehearsedQuery(View):
     """The outcome of one query of the new version.
 
     Attributes:
@@ -277,6 +278,8 @@ class RehearsedQuery:
         state: of a replay, the state after the last batch, compared with that of the other replay; empty without one.
         rewritten: the state that was rewritten; empty without any.
     """
+
+    form: ClassVar[str] = "* error|null"
 
     outcome: QueryOutcome
     start: str = ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
 from airflow_streamstate.control.registers import Retention
 from airflow_streamstate.control.stream import StreamControl
@@ -22,6 +23,7 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import deployment_id_for, order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSlot
 from airflow_streamstate.protocol.policies import AbandonedSnapshot
@@ -36,10 +38,13 @@ from airflow_streamstate.store.transfer import PIECE_BYTES, clear_left, delete_b
 
 
 @dataclass(frozen=True)
-class Mirrored:
-    """What was copied: 0 files where the snapshot was there already."""
+class Mirrored(View):
+    """What was copied to a mirror, by its URI: 0 files where the snapshot was there already."""
+
+    form: ClassVar[str] = "snapshot_id mirror files bytes=size_bytes"
 
     snapshot_id: str
+    mirror: str
     files: int
     size_bytes: int
 
@@ -79,7 +84,7 @@ def mirror_snapshot(
     refuse_another(control, mirror, control.spec(control.need_manifest(snapshot_id).deployment_id))
     if is_mirrored(control, mirror, snapshot_id):
         carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))  # it may have arrived later
-        return Mirrored(snapshot_id, 0, 0)
+        return Mirrored(snapshot_id, mirror.uri, 0, 0)
     with leased(control, snapshot_id, f"the copy to {mirror.uri}") as lease:
 
         def still_there() -> None:
@@ -107,7 +112,7 @@ def mirror_snapshot(
         still_there()
         carry(control.home, mirror, layout.seal_key(control.stream_id, snapshot_id))
         _complete(control, mirror, snapshot_id, None if closed is None else closed.version)
-    return Mirrored(snapshot_id, copied.files, copied.size_bytes)
+    return Mirrored(snapshot_id, mirror.uri, copied.files, copied.size_bytes)
 
 
 def _complete(control: StreamControl, mirror: Store, snapshot_id: str, closed_version: str | None) -> None:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from airflow_streamstate.checkpoint.state_files import MAX_PARTITIONS
 from airflow_streamstate.errors import DataError, MalformedMessageError
@@ -43,7 +43,7 @@ _PAYLOAD: Mapping[TableKind, str] = {
 
 
 @dataclass(frozen=True)
-class StateTable:
+class StateTable(View):
     """One table of an operator: Spark reads one at a time.
 
     Attributes:
@@ -55,6 +55,8 @@ class StateTable:
         has_ttl: whether its values expire.
         time: of timers ``processing_time`` or ``event_time``; "" for others.
     """
+
+    form: ClassVar[str] = "table=path name kind has_ttl"
 
     operator_id: int
     operator_name: str
@@ -98,10 +100,6 @@ class StateTable:
         """Whether Spark's change feed has the new row. A list's has what was appended, a join's is of its index; timers
         have none."""
         return self.kind in ("rows", "value", "map")
-
-    def described(self) -> dict[str, object]:
-        """The table in JSON."""
-        return {"table": self.path, "name": self.name, "kind": self.kind, "has_ttl": self.has_ttl}
 
 
 def folder_name(name: str) -> str:

@@ -170,15 +170,10 @@ class ReadsRanges(Protocol):
         """This many bytes from ``start`` on, fewer where the object ends before; None if there is no object."""
 
 
-class ReadsBounded(Protocol):
-    """A store that reads no more of an object than was asked for; ``bounded_get`` does it with every store."""
-
-    def get_within(self, key: str, most_bytes: int) -> StoredObject | None:
-        """As ``bounded_get``."""
-
-
 def bounded_get(store: Store, key: str, most_bytes: int) -> StoredObject | None:
     """``Store.get`` of an object that others may have written, and that is small if it is what its key names.
+
+    A store with a ``get_within`` of this signature reads no more of the object than was asked for.
 
     Raises:
         MalformedMessageError: it is larger; on a disk also where it is no regular file, or outside of the folder.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -16,6 +16,7 @@ from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectMis
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout
+from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.positions import QueryBeat
 from airflow_streamstate.protocol.records import StateRewrite
 
@@ -25,7 +26,7 @@ ROWS_PER_PARTITION = 1_000_000
 
 
 @dataclass(frozen=True)
-class SuggestedPartitions:
+class SuggestedPartitions(View):
     """A number of partitions for the state of one query.
 
     Attributes:
@@ -43,9 +44,6 @@ class SuggestedPartitions:
     state_rows: int | None
     batch_seconds: float | None
     reason: str
-
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def partitions_of(plan: QueryPlan) -> int:

@@ -41,7 +41,7 @@ from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout
-from airflow_streamstate.protocol.codec import format_time
+from airflow_streamstate.protocol.forms import selected
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.scratch import Reading, ScratchRun
@@ -212,14 +212,11 @@ _TIMES = {"ProcessingTimeTimeout": "processing_time", "EventTimeTimeout": "event
 
 def snapshot_facts(manifest: SnapshotManifest, now: datetime) -> dict[str, Any]:
     """The snapshot and its age."""
-    return {
-        "snapshot_id": manifest.snapshot_id,
-        "kind": manifest.snapshot_kind,
-        "deployment_id": manifest.deployment_id,
-        "taken_at": format_time(manifest.taken_at),
-        "age_seconds": round(max(0.0, (now - manifest.taken_at).total_seconds()), 3),
-        "spark_version": manifest.spark_version,
-    }
+    return (
+        selected(manifest, "snapshot_id kind=snapshot_kind deployment_id taken_at")
+        | {"age_seconds": round(max(0.0, (now - manifest.taken_at).total_seconds()), 3)}
+        | selected(manifest, "spark_version")
+    )
 
 
 def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: QueryPlan | None) -> dict[str, Any]:
@@ -230,7 +227,6 @@ def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: Que
         read: what the driver counted; None if there was nothing to read.
         plan: as recorded; None where unknown.
     """
-    position = query.position
     tables = _by_operator(read["tables"] if read is not None else [])
     problems = list(read["problems"]) if read is not None else []
     sizes = bytes_by_partition(query.files)
@@ -240,8 +236,7 @@ def query_report(query: QuerySnapshot, read: Mapping[str, Any] | None, plan: Que
         for number in sorted(operators_in(query.files) - set(tables) - set(failed) if read is not None else ())
     ]
     return {
-        "batch_id": position.batch_id,
-        "watermark_at": None if position.watermark_at is None else format_time(position.watermark_at),
+        **selected(query.position, "batch_id watermark_at"),
         "operators": [
             _operator(number, failed.get(number, ""), tables.get(number, []), sizes.get(number, {}), plan)
             for number in sorted({*tables, *sizes, *failed})

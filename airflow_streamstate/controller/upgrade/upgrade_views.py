@@ -16,7 +16,7 @@ from airflow_streamstate.errors import (
 )
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.plan.codes import remedy_in
-from airflow_streamstate.protocol.forms import View
+from airflow_streamstate.protocol.forms import View, selected
 from airflow_streamstate.protocol.positions import Downtime, downtime_by_query, downtime_seconds
 from airflow_streamstate.protocol.upgrades import AfterStop, DriverChoice, DriverLaunchedLater, DriverWaits, Phase
 
@@ -160,15 +160,8 @@ class UpgradeView(View):
         if self.outcome is None or self.is_what_was_asked:
             return None
         state = self.state
-        facts: dict[str, object] = {
-            "stream_id": self.stream_id,
-            "upgrade_id": self.upgrade_id,
-            "old_deployment_id": self.state.upgrade.old_deployment_id,
-            "new_deployment_id": state.new_deployment_id,
-            "returned_deployment_id": state.returned_deployment_id,
-            "verdict": state.verdict,
-            "reason": state.text,
-        }
+        facts = selected(state.upgrade, "stream_id upgrade_id old_deployment_id")
+        facts |= selected(state, "new_deployment_id returned_deployment_id verdict reason=text")
         asked = self.state.upgrade.asked
         if self.outcome == "refused" and self.is_cancelled:
             again = "Request it again if it is wanted after all."

@@ -35,7 +35,6 @@ Wanted = Literal[
     "drained", "cancelled", "stopped", "snapshot", "healthy", "caught_up", "finished", "skipped", "rehearsed",
     "upgrade", "free", "complete", "unwell",
 ]  # fmt: skip
-WANTED: tuple[Wanted, ...] = get_args(Wanted)
 IfStopped = Literal["fail", "wait"]
 IF_STOPPED: tuple[IfStopped, ...] = get_args(IfStopped)
 UNANSWERED = "unanswered"

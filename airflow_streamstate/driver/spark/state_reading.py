@@ -187,17 +187,17 @@ def look(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
             report(f"{name}: {table.path}")
             try:
                 frame = frame_of(spark, place, table)
-                query["tables"].append({**table.described(), **_counted(frame, table)})
+                query["tables"].append({**table.to_json(), **_counted(frame, table)})
                 known_columns[f"{name} {table.path}"] = _paths(frame.schema["key"].dataType)
                 pairs = _wanted_columns(frame.schema["key"].dataType, order.key or {})
                 if order.key is not None and pairs is not None:
                     is_known = True
                     chosen = _condition(spark, pairs)
-                    query["rows"].append({**table.described(), **_shown(frame.where(chosen), order.limit)})
+                    query["rows"].append({**table.to_json(), **_shown(frame.where(chosen), order.limit)})
             except InvalidRequestError:
                 raise
             except Exception as error:
-                query["problems"].append({**table.described(), "reason": spark_words(error)})
+                query["problems"].append({**table.to_json(), "reason": spark_words(error)})
     if not is_known:
         raise InvalidRequestError(
             "no state has these key columns",
@@ -375,11 +375,11 @@ def compare(spark: Any, order: StateOrder, report: Report) -> dict[str, Any]:
             report(f"{name}: {table.path}")
             try:
                 with changes_of(spark, table, before, place) as changes:
-                    query["tables"].append({**table.described(), **_told(changes, table, order.limit)})
+                    query["tables"].append({**table.to_json(), **_told(changes, table, order.limit)})
             except InvalidRequestError:
                 raise
             except Exception as error:
-                query["problems"].append({**table.described(), "reason": spark_words(error)})
+                query["problems"].append({**table.to_json(), "reason": spark_words(error)})
     return found
 
 

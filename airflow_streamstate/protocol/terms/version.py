@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
@@ -18,7 +18,6 @@ from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.protocol.terms.declaration import REQUIRED, WORDS, Term, check_terms, term, terms_of
 
 OnQueryFailure = Literal["script", "degrade", "fail"]
-ON_QUERY_FAILURE: tuple[OnQueryFailure, ...] = get_args(OnQueryFailure)
 NO_SNAPSHOTS = "none"
 """Instead of a URI: no snapshots are kept next to the checkpoints."""
 _CODE, _START = "Code", "Start"
@@ -273,7 +272,6 @@ def digest_of(value: Mapping[str, object]) -> str:
 # How a version starts, and what the user consents to.
 
 StartMode = Literal["restore", "seed", "fresh"]
-START_MODES: tuple[StartMode, ...] = get_args(StartMode)
 MOST_SNAPSHOT_AGE_SECONDS = 10 * 365 * 86_400.0
 
 

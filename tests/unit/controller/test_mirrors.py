@@ -44,10 +44,10 @@ def test_every_snapshot_is_copied_once(stage: Stage) -> None:
     stage.keep("live", attempt=2)
     mirrors, mirror = stage.controller.mirrors, MemoryStore("mirror")
     assert mirrors.of(STREAM) == ("/mnt/second",)
-    done = {one.snapshot_id: one.files for uri, one in mirrors.copy(STREAM, [mirror]) if uri == mirror.uri}
+    done = {one.snapshot_id: one.files for one in mirrors.copy(STREAM, [mirror]) if one.mirror == mirror.uri}
     assert sorted(done) == ["d-0001-live-000002", "d-0001-stopped-000001"]
     assert sum(done.values()) > 0
-    assert [one.files for _, one in mirrors.copy(STREAM, [mirror])] == [0, 0]
+    assert [one.files for one in mirrors.copy(STREAM, [mirror])] == [0, 0]
 
 
 @pytest.mark.parametrize(("named", "is_cut"), [(None, True), (4_096, False)])
@@ -85,7 +85,7 @@ def test_what_is_being_pruned_holds_the_others_up_at_no_mirror(stage: Stage) -> 
         {gone.snapshot_id: gone}, lambda _register: [gone.snapshot_id]
     )
     done = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
-    assert [one.snapshot_id for _, one in done] == [kept.snapshot_id]
+    assert [one.snapshot_id for one in done] == [kept.snapshot_id]
 
 
 def test_what_is_damaged_or_away_holds_up_nothing_else_and_is_told_at_the_end(stage: Stage, tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_what_is_damaged_or_away_holds_up_nothing_else_and_is_told_at_the_end(st
     rewrite(stage, older, queries=missing)
     mirror = MemoryStore("mirror")
     copying = stage.controller.mirrors.copy(STREAM, [Away("away"), mirror])
-    uri, done = next(copying)
-    assert (uri, done.snapshot_id) == (mirror.uri, younger.snapshot_id)
+    done = next(copying)
+    assert (done.mirror, done.snapshot_id) == (mirror.uri, younger.snapshot_id)
     with pytest.raises(UnavailableError, match="it does not answer"):
         next(copying)
     with pytest.raises(UnavailableError, match="not the place"):
@@ -123,7 +123,7 @@ def test_a_place_that_is_no_place_any_more_holds_up_nothing_that_lies_elsewhere(
     lost, younger = stage.keep("live", attempt=1), stage.keep("live", attempt=2)
     rewrite(stage, lost, data_uri=f"/{'x' * 300}")  # no disk can have it
     copying = stage.controller.mirrors.copy(STREAM, [MemoryStore("mirror")])
-    assert next(copying)[1].snapshot_id == younger.snapshot_id
+    assert next(copying).snapshot_id == younger.snapshot_id
     with pytest.raises(InvalidRequestError, match="name"):
         next(copying)
 
@@ -157,7 +157,7 @@ def test_what_is_at_the_mirror_already_needs_no_place_that_is_lost(stage: Stage,
     lost, mirror = stage.keep("live", attempt=1), MemoryStore("mirror")
     list(stage.controller.mirrors.copy(STREAM, [mirror]))
     rewrite(stage, lost, data_uri=str(tmp_path / "lost"))
-    [(_, done)] = stage.controller.mirrors.copy(STREAM, [mirror])
+    [done] = stage.controller.mirrors.copy(STREAM, [mirror])
     assert (done.snapshot_id, done.files) == (lost.snapshot_id, 0)
 
 
@@ -193,7 +193,7 @@ def test_a_mirror_that_cannot_be_one_keeps_the_next_one_from_nothing(stage: Stag
     for wrong, why in ((Closed("closed"), "access is denied"), (others, "another deployment")):
         mirror = MemoryStore("mirror")
         copying = stage.controller.mirrors.copy(STREAM, [wrong, mirror])
-        assert next(copying)[0] == mirror.uri
+        assert next(copying).mirror == mirror.uri
         with pytest.raises(StreamStateError, match=why):
             next(copying)
 
@@ -237,6 +237,6 @@ def test_a_mirror_at_which_nothing_may_be_deleted_takes_copies(stage: Stage) -> 
     stage.deploy()
     stage.stopped()
     mirror = Locked("mirror")
-    assert [one.files > 0 for _, one in stage.controller.mirrors.copy(STREAM, [mirror])] == [True]
-    assert [one.files for _, one in stage.controller.mirrors.copy(STREAM, [mirror])] == [0]
+    assert [one.files > 0 for one in stage.controller.mirrors.copy(STREAM, [mirror])] == [True]
+    assert [one.files for one in stage.controller.mirrors.copy(STREAM, [mirror])] == [0]
     assert [info.key for info in mirror.list_objects(f"{STREAM}/trial")] == [f"{STREAM}/trial.json"]

@@ -106,7 +106,7 @@ def test_a_newer_deployment_without_a_snapshot_ran_behind_it(stage: Stage, tmp_p
         Restoring(home, [mirror], "me").restore(STREAM)
     Restoring(home, [mirror], "me").restore(STREAM, accept_duplicates=True)
     controller = Controller(home, stage.launcher, stage.clock)
-    assert [one.files for _, one in controller.mirrors.copy(STREAM, [mirror])] == [0]  # it did not continue elsewhere
+    assert [one.files for one in controller.mirrors.copy(STREAM, [mirror])] == [0]  # it did not continue elsewhere
     view = controller.deploy(stage.request("print('v3')\n"))
     assert (view.deployment_id, view.start.snapshot_id) == ("d-0003", snapshot_id)
 

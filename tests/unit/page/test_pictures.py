@@ -243,7 +243,7 @@ def test_a_replay_is_shown_with_both_versions_beside_each_other(
     assert found["columns"][:3] == ["query", "batch", "rows in"]
     assert [row[:3] for row in found["rows"]] == [(QUERY, "3", "1,200"), (QUERY, "4", "1,200")]
     (changed,) = [table for title, table in found["samples"].items() if "changed" in title][:1]
-    assert changed["columns"] == ("key", "old", "new")
+    assert changed["columns"] == ["key", "old", "new"]
 
 
 def test_plans_of_any_size_are_compared_as_far_as_they_are_shown() -> None:

@@ -63,6 +63,19 @@ def test_a_value_that_is_not_set_is_left_out_or_null() -> None:
     }
 
 
+def test_a_path_has_others_for_where_it_gives_nothing() -> None:
+    """The next one, or null where the form names it; a value that is false or 0 is one."""
+    form = "note|stream_id name=more.at|note|stream_id note_or_null=note|null count|null"
+    assert selected(_Whole("s", count=0.0), form) == {"note": "s", "name": "s", "note_or_null": None, "count": 0.0}
+    assert selected(_Whole("s", note="n"), "note|null last=secret|note empty=more|note") == {
+        "note": "n",
+        "last": "hidden",
+        "empty": "n",
+    }
+    assert selected(_Whole("s"), "last=more|note") == {"last": ""}
+    assert paths_of(_Whole, "note|null name=more.at|stream_id") == ["note", "more.at", "stream_id"]
+
+
 def test_a_later_word_replaces_the_value_of_a_key_in_its_place() -> None:
     """So a view can show a field as text, and all others as they are."""
     assert list(selected(_Whole("s"), "* count=doubled -more").items())[3] == ("count", 2.0)
