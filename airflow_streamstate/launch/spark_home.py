@@ -10,10 +10,11 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.folder import translated, write_file
 from airflow_streamstate.launch.rest import ask
 from airflow_streamstate.store.open import is_readable_on_its_way

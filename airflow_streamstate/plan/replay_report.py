@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.scratch import (
     RehearsedQuery,
     ReplayedBatch,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 
 from airflow_streamstate.control.registers import Retention
@@ -21,6 +20,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import deployment_id_for, order_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest, SnapshotSlot
