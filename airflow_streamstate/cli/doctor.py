@@ -23,7 +23,6 @@ import click
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.options import Verb, option, pass_session, term_options
 from airflow_streamstate.cli.session import ShellSession, status_of_findings
-from airflow_streamstate.cli.start import launcher_of
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LaunchRequest
@@ -128,6 +127,8 @@ def doctor(session: ShellSession, /, master: str | None, **given: Any) -> int:
     and the S3 connector; with --master, whether it answers and its executors find the checkpoints; with --launcher,
     what deploy would check there. Exit status 1 if a check fails.
     """
+    from airflow_streamstate.cli.start import launcher_of
+
     checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
     checks += _launcher_checks(session, launcher_of(given), master)
     rows = [{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in checks]
