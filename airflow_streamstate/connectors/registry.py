@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -70,19 +69,21 @@ def find_connectors(
 
 
 def _installed(group: str, problems: list[str]) -> list[EntryPoint]:
-    """Of all packages; one with unreadable metadata hides none of the others."""
+    """Of all packages, the first on the path of each name; one with unreadable metadata hides none of the others.
+
+    Only a text that has the group is parsed: there may be hundreds, and a verb of the shell waits for it.
+    """
     import importlib.metadata
 
-    with contextlib.suppress(Exception):
-        return list(importlib.metadata.entry_points(group=group))
-    found: list[EntryPoint] = []
+    found: dict[str, list[EntryPoint]] = {}
     for package in importlib.metadata.distributions():
         try:
-            found += package.entry_points.select(group=group)
+            if group in (package.read_text("entry_points.txt") or "") and package.name not in found:
+                found[package.name] = list(package.entry_points.select(group=group))
         except Exception as error:
             place = package.locate_file("")
             problems.append(f"the entry points of a package in {place} cannot be read: {_describe(error)}")
-    return found
+    return [point for points in found.values() for point in points]
 
 
 def _ordered(entry_points: Iterable[EntryPoint]) -> list[EntryPoint]:
