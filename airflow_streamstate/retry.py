@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
+from airflow_streamstate.frozen import dataclass
 
 Result = TypeVar("Result")
 Failure = TypeVar("Failure", bound=Exception)

@@ -18,12 +18,18 @@ from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
 
 NAME = "shell"
-STREAM = "flights"
+STREAM, SNAPSHOT = "flights", "d-0001-stopped-000001"
 VERBS = (
     *("--help", "upgrade --help", "plan --help", "deploy --help", "watch --help"),
     *("list", f"status {STREAM}", f"events {STREAM}", f"logs {STREAM}", f"audit {STREAM}", f"snapshot list {STREAM}"),
-    *(f"policy {STREAM}", f"alerts {STREAM}", f"label {STREAM}"),
+    *(f"policy {STREAM}", f"alerts {STREAM}", f"label {STREAM}", f"snapshot retention {STREAM}"),
+    *(f"snapshot verify {STREAM} {SNAPSHOT}", f"snapshot inspect {STREAM}", f"snapshot prune {STREAM} --dry-run"),
+    *(f"snapshot pin {STREAM} {SNAPSHOT}", f"snapshot unpin {STREAM} {SNAPSHOT}"),
+    *("watch --once", "home sign", f"stop {STREAM}", f"kill {STREAM}"),
 )
+"""Not here: `home doctor`, which starts java and a python, and what reads the files of streams or a change: `validate`,
+`diff`, `apply`, `export`, `plan`."""
+SIGNING_KEY = "0123456789abcdef" * 4
 LIBRARIES = "import click, rich.console"
 SHELL = "from airflow_streamstate.cli.main import main; main()"
 ROUNDS, QUICK_ROUNDS = 20, 5
@@ -35,7 +41,8 @@ def run(session: Session) -> list[Result]:
     from support.scripted_stream import ScriptedStream
 
     home = session.folder / "shell-home"
-    ScriptedStream(LocalStore(home), home.as_uri(), STREAM).deploy().runs().stopped()
+    store = LocalStore(home)
+    ScriptedStream(store, store.uri, STREAM).deploy().runs().stopped()
     return [_measured(session, home, verb) for verb in VERBS]
 
 
@@ -47,6 +54,7 @@ def _measured(session: Session, home: Path, verb: str) -> Result:
         "PYTHONPYCACHEPREFIX": str(session.folder / "bytecode"),
         "STREAMSTATE_ALLOWED": str(home / "allowed.json"),
         "STREAMSTATE_HOME": str(home),
+        **({"STREAMSTATE_SIGNING_KEY": SIGNING_KEY} if verb == "home sign" else {}),
     }
     for _ in range(QUICK_ROUNDS if session.quick else ROUNDS):  # the first one writes the bytecode
         libraries = _seconds(["-c", LIBRARIES], environ)

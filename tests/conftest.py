@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from support.yarn_cluster import YarnCluster
 
 TESTS = Path(__file__).parent
+assert airflow_home.HOME.is_dir()  # made before anything imports Airflow, whichever tests run
 
 # No test times anything: a busy machine is not a failure.
 EXAMPLES = "STREAMSTATE_EXAMPLES"
@@ -51,9 +52,8 @@ _use_memory_for_temporary_files()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--tier", choices=(tiers.QUICK, *tiers.TIERS), help="run one tier alone (docs/project/contributing.md)"
-    )
+    choices = (tiers.QUICK, *tiers.TIERS)
+    parser.addoption("--tier", choices=choices, help="run one tier alone (docs/project/contributing.md)")
     parser.addoption("--part", type=_part, metavar="K/N", help="run the K-th of N parts of the tier alone")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from airflow_streamstate.checkpoint.log import (
@@ -30,6 +30,7 @@ from airflow_streamstate.errors import (
     OutcomeUnknownError,
     UnsupportedCheckpointError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.retry import Retry
 
 _FENCE = Retry(tries=10)

@@ -6,11 +6,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import quote
 
 from airflow_streamstate.checkpoint.log import delete_with_crc
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.manifest import Moves, is_within
 from airflow_streamstate.store.base import Store, missing_source
 from airflow_streamstate.store.options import plain_uri

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from airflow_streamstate.checkpoint.file_source import moved_logs, parse_log_name
 from airflow_streamstate.checkpoint.log import (
@@ -19,6 +19,7 @@ from airflow_streamstate.checkpoint.log import (
 )
 from airflow_streamstate.checkpoint.state_files import files_of
 from airflow_streamstate.errors import ConflictError, DataError, ObjectMissingError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.manifest import NO_MOVES, Moves
 from airflow_streamstate.store.base import Link, Store, missing_source
 from airflow_streamstate.store.options import s3a_uri

@@ -6,7 +6,6 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Literal
 
 from airflow_streamstate.checkpoint.barrier import withdraw
@@ -23,6 +22,7 @@ from airflow_streamstate.checkpoint.log import (
 )
 from airflow_streamstate.checkpoint.state_files import operator_stores
 from airflow_streamstate.errors import ConflictError, DataError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.store.transfer import keys_below
 
 # Adds the setting that Spark 4.2 forgets to pin in offset log 2, before a start.

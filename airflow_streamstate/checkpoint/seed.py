@@ -8,7 +8,6 @@ import json
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.fork import crc_path, fork, place_files, wipe, wipe_half_built
 from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
@@ -36,6 +35,7 @@ from airflow_streamstate.errors import (
     OutcomeUnknownError,
     UnsupportedCheckpointError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.records import StateRewrite, StateStoreName
 from airflow_streamstate.store.base import Store
 from airflow_streamstate.store.transfer import delete_many, keys_below

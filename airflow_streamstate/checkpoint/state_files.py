@@ -8,7 +8,6 @@ import json
 import re
 import zipfile
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from airflow_streamstate.checkpoint.file_source import (
@@ -26,6 +25,7 @@ from airflow_streamstate.checkpoint.log import (
     delete_with_crc,
 )
 from airflow_streamstate.errors import DataError, ObjectMissingError, UnsupportedCheckpointError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.store.transfer import keys_below
 
 _UNSUPPORTED = re.compile(r"^[0-9]+_[0-9a-f-]+\.(delta|snapshot)$")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -23,7 +22,6 @@ import click
 from airflow_streamstate.cli import render
 from airflow_streamstate.cli.options import Verb, option, pass_session, term_options
 from airflow_streamstate.cli.session import ShellSession, status_of_findings
-from airflow_streamstate.cli.start import launcher_of
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, StreamStateError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LaunchRequest
@@ -128,6 +126,8 @@ def doctor(session: ShellSession, /, master: str | None, **given: Any) -> int:
     and the S3 connector; with --master, whether it answers and its executors find the checkpoints; with --launcher,
     what deploy would check there. Exit status 1 if a check fails.
     """
+    from airflow_streamstate.cli.start import launcher_of
+
     checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
     checks += _launcher_checks(session, launcher_of(given), master)
     rows = [selected(check, "*") for check in checks]
@@ -311,6 +311,8 @@ def pyspark_checks() -> Iterator[Check]:
 
 
 def _version_of(package: str) -> str | None:
+    import importlib.metadata
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -21,7 +21,6 @@ from airflow_streamstate.cli.options import (
     values_given,
 )
 from airflow_streamstate.cli.session import DONE, ShellSession
-from airflow_streamstate.cli.upgrade import OVER, WAIT_SECONDS, run_to_end
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.protocol.forms import selected
 from airflow_streamstate.protocol.terms.order import DeploymentChoice, DrainTerms, Expiry, SkipTerms, StopTerms
@@ -185,6 +184,8 @@ def emit_order(session: ShellSession, order: CommandView, outcome: Outcome | Non
 
 # ``continue``, ``approve``, ``reject`` and ``cancel``: verbs on an upgrade, a rollback or a drain under way.
 
+WAIT_SECONDS = 3_600.0
+OVER = "it has ended; at the timeout it stays under way, and `continue` continues it"
 _ANSWER = ("timeout", "async", "reason")
 
 
@@ -278,6 +279,8 @@ def _finish(
     cancels: AfterStop | None = None,
 ) -> int:
     if ordering.timeout_seconds is not None:
+        from airflow_streamstate.cli.upgrade import run_to_end
+
         return run_to_end(session, controller.upgrades, view, ordering.timeout_seconds, cancels)
     result = selected(view, "stream_id upgrade_id")
     session.emit(result, lambda console: render.answered(console, result))

@@ -235,13 +235,13 @@ def _echo_json(value: Mapping[str, object]) -> None:
 def _print(human: Human, *, stderr: bool = False) -> None:
     from rich.console import Console
 
-    console = Console(stderr=stderr, highlight=False)
+    console = Console(stderr=stderr, highlight=False, emoji=False)
     if console.is_terminal:
         human(console)
         return
     # A file or a pipe has no width: nothing is cut or padded.
     page = io.StringIO()
-    human(Console(file=page, highlight=False, width=_ENDLESS))
+    human(Console(file=page, highlight=False, emoji=False, width=_ENDLESS))
     for line in page.getvalue().splitlines():
         click.echo(line.rstrip(), err=stderr)
 

@@ -21,7 +21,6 @@ from airflow_streamstate.cli.options import (
     terms_given,
     values_given,
 )
-from airflow_streamstate.cli.orders import emit_order, wait_for
 from airflow_streamstate.cli.session import ShellSession, status_of_findings, status_of_several
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
 from airflow_streamstate.protocol.forms import selected
@@ -54,6 +53,8 @@ def create(session: ShellSession, /, stream_id: str, pins: bool, ordering: Order
     One request id is one snapshot: the order is repeated to a restarted driver or to a newer version until the snapshot
     is ready.
     """
+    from airflow_streamstate.cli.orders import emit_order, wait_for
+
     controller = session.controller()
     asked = controller.order(
         "snapshot", stream_id, terms=terms_given(SnapshotTerms, given), **values_given(Expiry, given), **ordering.facts

@@ -19,6 +19,7 @@ from airflow_streamstate.cli.options import (
     terms_given,
     values_given,
 )
+from airflow_streamstate.cli.orders import OVER, WAIT_SECONDS
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.replay import print_versions, watched_by
 from airflow_streamstate.cli.session import (
@@ -247,10 +248,8 @@ def suggestions(console: Console, found: Sequence[SuggestedPartitions]) -> None:
         console.print(shown(f"  {one.query_name}: {one.reason}"))
 
 
-WAIT_SECONDS = 3_600.0
 SETTLE_SECONDS = 300.0
 """How long Ctrl-C waits at most until one version runs; Ctrl-C again leaves at once."""
-OVER = "it has ended; at the timeout it stays under way, and `continue` continues it"
 
 
 class UpgradeVerb(OrderVerb):

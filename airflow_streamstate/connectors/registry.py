@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib.metadata
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_streamstate.checkpoint.file_source import files_taken, parse_file_source_offset
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -20,6 +18,9 @@ from airflow_streamstate.connectors.source import (
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 from airflow_streamstate.store.base import Store
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 SOURCES = "airflow_streamstate.sources"
 SINKS = "airflow_streamstate.sinks"
@@ -42,7 +43,7 @@ class FoundConnectors(Generic[ConnectorT]):
 
 
 def find_connectors(
-    group: str, interface: type[ConnectorT], entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
+    group: str, interface: type[ConnectorT], entry_points: Iterable[EntryPoint] | None = None
 ) -> FoundConnectors[ConnectorT]:
     """Every connector of a group, created.
 
@@ -67,21 +68,25 @@ def find_connectors(
     return FoundConnectors(tuple(found), tuple(problems))
 
 
-def _installed(group: str, problems: list[str]) -> list[importlib.metadata.EntryPoint]:
-    """Of all packages; one with unreadable metadata hides none of the others."""
-    with contextlib.suppress(Exception):
-        return list(importlib.metadata.entry_points(group=group))
-    found: list[importlib.metadata.EntryPoint] = []
+def _installed(group: str, problems: list[str]) -> list[EntryPoint]:
+    """Of all packages, the first on the path of each name; one with unreadable metadata hides none of the others.
+
+    Only a text that has the group is parsed: there may be hundreds, and a verb of the shell waits for it.
+    """
+    import importlib.metadata
+
+    found: dict[str, list[EntryPoint]] = {}
     for package in importlib.metadata.distributions():
         try:
-            found += package.entry_points.select(group=group)
+            if group in (package.read_text("entry_points.txt") or "") and package.name not in found:
+                found[package.name] = list(package.entry_points.select(group=group))
         except Exception as error:
             place = package.locate_file("")
             problems.append(f"the entry points of a package in {place} cannot be read: {_describe(error)}")
-    return found
+    return [point for points in found.values() for point in points]
 
 
-def _ordered(entry_points: Iterable[importlib.metadata.EntryPoint]) -> list[importlib.metadata.EntryPoint]:
+def _ordered(entry_points: Iterable[EntryPoint]) -> list[EntryPoint]:
     """The same order everywhere, each once: a package may be on the path twice, as ours in the zip and installed."""
     points = {(point.value, point.name): point for point in entry_points}
     return sorted(points.values(), key=lambda one: (one.value.startswith("airflow_streamstate."), one.name, one.value))

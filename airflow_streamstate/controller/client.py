@@ -198,7 +198,7 @@ class Controller:
         """What restarts a stream that failed."""
         from airflow_streamstate.controller.supervise.supervision import Supervision
 
-        return Supervision(self._context, self._attempts, self.upgrades)
+        return Supervision(self._context, self._attempts, lambda: self.upgrades)
 
     @cached_property
     def upgrades(self) -> Upgrades:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.controller.observe.observation import (
     ALIVE,
@@ -14,7 +15,6 @@ from airflow_streamstate.controller.observe.observation import (
     consent,
     silent_error,
 )
-from airflow_streamstate.controller.request.requests import Change
 from airflow_streamstate.errors import (
     ConflictError,
     IncompatibleUpgradeError,
@@ -29,6 +29,9 @@ from airflow_streamstate.protocol.ids import deployment_id_for, fencing_token_of
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import RequestRecord, StartPlan, StreamRegister
 from airflow_streamstate.protocol.terms.version import StartMode
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.request.requests import Change
 
 UNCOUNTED = "not counted"
 INTENT_SECONDS = 60.0

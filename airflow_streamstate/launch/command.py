@@ -7,10 +7,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.driver_zip import RUNNER, RUNNER_NAME, ZIP_NAME, driver_zip_bytes, zip_bytes
 from airflow_streamstate.launch.interface import DRIVER_CONFIG, LaunchRequest
 from airflow_streamstate.launch.spark_home import (

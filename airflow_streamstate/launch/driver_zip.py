@@ -8,7 +8,6 @@ between versions).
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.resources
 import io
 import zipfile
@@ -105,6 +104,8 @@ def _sources(package: Traversable, rooms: Iterable[str] = TRAVELLING) -> Iterato
 
 def _metadata() -> Iterator[tuple[str, bytes]]:
     """What ``importlib.metadata`` needs, written here so that every kind of installation makes the same bytes."""
+    import importlib.metadata
+
     try:
         installed = importlib.metadata.distribution(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:

@@ -15,11 +15,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.errors import UnavailableError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.processes import ended_after
 
 ANSWER_SECONDS = 5.0

@@ -10,12 +10,12 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.folder import translated, write_file
-from airflow_streamstate.launch.rest import ask
 from airflow_streamstate.store.open import is_readable_on_its_way
 
 SPARK_SUBMIT = "spark-submit"
@@ -349,6 +349,8 @@ def _fetched(base: str, top: Path, coordinate: str, digest: str) -> Path:
     path = top / digest / name
     if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
         return path
+    from airflow_streamstate.launch.rest import ask
+
     url = f"{base}/{group.replace('.', '/')}/{artifact}/{version}/{name}"
     answer = ask("GET", url, seconds=FETCH_SECONDS, at_most=MOST_BYTES)
     if answer.status != 200:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -178,6 +177,8 @@ def check_master_answers(master: str, conf: Mapping[str, str]) -> None:
     """
     if not is_asked(conf):
         return
+    import socket
+
     reasons = []
     for host, port in addresses_of(master):
         try:

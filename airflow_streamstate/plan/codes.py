@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias, get_args
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.upgrades import PlanVerdict
 
 # The result of comparing two plans: verdicts, differences, advice.

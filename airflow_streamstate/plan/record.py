@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.state_files import KeptVariable, OperatorStores, operator_stores
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, InvalidRequestError, ObjectExistsError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.plan.codes import Comparison, Difference, compared, difference
 from airflow_streamstate.plan.model import (
     PlannedSource,

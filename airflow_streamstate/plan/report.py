@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar, Literal
 
 from airflow_streamstate.errors import (
@@ -12,6 +12,7 @@ from airflow_streamstate.errors import (
     IncompatibleUpgradeError,
     StreamStateError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.plan.codes import (
     FITTING,
     Advice,

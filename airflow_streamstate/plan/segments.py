@@ -6,8 +6,8 @@ import functools
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.plan.model import PlanNode, QueryPlan, StateOperator
 
 # What two sequences have in common, in their order: a longest common subsequence.

@@ -11,10 +11,10 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot
 
 # The CRC-32 of a whole file from those of its chunks: so a file is compared by one checksum of all its bytes.

@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass as mutable_dataclass
+from dataclasses import field
 from typing import Protocol
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
@@ -22,6 +23,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.settings import AgentSettings
 from airflow_streamstate.retry import Retry
 from airflow_streamstate.snapshot.data import read_chunks
@@ -210,7 +212,7 @@ CLEAR_SECONDS = 5.0
 """How long a copy that ends early waits until the target has dropped a part of a large file."""
 
 
-@dataclass
+@mutable_dataclass
 class _File:
     wanted: FileToCopy
     body: bytearray
@@ -224,7 +226,7 @@ class _File:
     """The one source to read from, after pieces of several did not make the file."""
 
 
-@dataclass(eq=False)
+@mutable_dataclass(eq=False)
 class _Piece:
     file: _File
     start: int

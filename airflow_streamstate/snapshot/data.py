@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import DataError, InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.layout import is_checkpoint_place
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest

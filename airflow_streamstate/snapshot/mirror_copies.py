@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
@@ -22,6 +21,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import deployment_id_for, order_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from decimal import Decimal
@@ -303,6 +302,8 @@ def skew_of(rows: Sequence[int]) -> Skew | None:
     """The skew of an operator by the rows of each partition, also empty ones; None where it has none."""
     if not rows:
         return None
+    import statistics
+
     most, median = max(rows), float(statistics.median(rows))
     return Skew(most, median, rows.index(most), round(most / median, 2) if median else None)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, SnapshotCorruptError, SnapshotIncompleteError, StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import is_snapshot_of
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest, SnapshotSeal

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from support.scratch_copy import ScratchCopy
+
+pytestmark = pytest.mark.fast
 
 EVENTS = "airflow_streamstate/protocol/events.py"
 NEW = '''@message

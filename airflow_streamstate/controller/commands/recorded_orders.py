@@ -7,7 +7,7 @@ answered and deleted (Law 2).
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Literal
 
@@ -28,6 +28,7 @@ from airflow_streamstate.controller.observe.views import CommandView, Outcome
 from airflow_streamstate.controller.stream_guards import check_same_request, refuse_during_upgrade
 from airflow_streamstate.controller.wait.watching import Watching
 from airflow_streamstate.errors import ConflictError, StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, version_for
 from airflow_streamstate.protocol.commands import (
     CancelRequest,

@@ -47,7 +47,6 @@ class Attempts:
         self._context = context
         self._home = context.home
         self._observer = context.observer
-        self._drivers = context.drivers
         self._clock = context.clock
 
     def resume(
@@ -121,7 +120,7 @@ class Attempts:
         notes = [] if drain is None else [_drains_first(drain)]
         if repeats := describe_foreseen(self._home, seen):  # before the driver changes what is planned
             notes.append(repeats)
-        self._drivers.launch(control, seen.spec, attempt)
+        self._context.drivers.launch(control, seen.spec, attempt)
         return self.view(control.stream_id, seen.deployment_id, tuple(notes))
 
     def go_on(
@@ -157,10 +156,10 @@ class Attempts:
         state = seen.state
         if state == "launching" and seen.is_unlaunched:
             self._note(control, seen, reason, accept_hazards)
-            self._drivers.start(control, seen.spec, seen.attempt, rehearsal_id if seen.attempt == 1 else None)
+            self._context.drivers.start(control, seen.spec, seen.attempt, rehearsal_id if seen.attempt == 1 else None)
         elif state == "failed" and not has_worked():
             self.move(control, seen, "run", assume_dead=False, reason=reason, accept_hazards=accept_hazards)
-            self._drivers.launch(control, seen.spec, seen.attempt + 1)
+            self._context.drivers.launch(control, seen.spec, seen.attempt + 1)
         return self.view(control.stream_id, seen.deployment_id)
 
     def _note(self, control: StreamControl, seen: Observation, reason: str, accept_hazards: bool) -> None:
@@ -203,8 +202,8 @@ class Attempts:
                 is retired.
         """
         refuse_retired(seen.register)
-        self._drivers.check(seen.spec, seen.attempt + 1)
-        self._drivers.check_pinned(seen.spec)
+        self._context.drivers.check(seen.spec, seen.attempt + 1)
+        self._context.drivers.check_pinned(seen.spec)
         self._context.endings.prove(control, seen, assume_dead=assume_dead)
         self._update_register(
             control,
@@ -296,7 +295,7 @@ class Attempts:
         context, control = self._context, self._home.control(seen.stream_id)
         if seen.handle is None:
             if seen.claim is None:
-                self._drivers.close(control, seen.deployment_id, seen.attempt, f"killed by {context.requested_by}")
+                context.drivers.close(control, seen.deployment_id, seen.attempt, f"killed by {context.requested_by}")
             elif seen.is_claimed and seen.terminal is None:
                 raise _cannot_end(seen, "its launch was not recorded")
         else:

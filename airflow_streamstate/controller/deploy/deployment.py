@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from airflow_streamstate.connectors.registry import known_sources, sending_once
@@ -62,6 +62,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.policies import RetentionPolicy

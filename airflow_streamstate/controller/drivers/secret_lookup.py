@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from airflow_streamstate.allowed import Allowed
 from airflow_streamstate.errors import InvalidRequestError, StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.records import DeploymentSpec
 from airflow_streamstate.protocol.redaction import Reference, is_reference, parse_reference, split_argument
 from airflow_streamstate.protocol.signing import SigningKeys

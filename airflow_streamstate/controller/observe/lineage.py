@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 from airflow_streamstate.checkpoint.log import MOST_PASSED_OVER, Checkpoint, OffsetEntry, batches_passed_over
 from airflow_streamstate.connectors.registry import SOURCES, find_connectors, moves_of_batch, sending_once
@@ -39,8 +39,6 @@ from airflow_streamstate.controller.observe.handovers import (
 )
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.plan.model import QueryPlan
-from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.events import Event, QueryStarted, Repositioned, Skipped, Undone
 from airflow_streamstate.protocol.forms import View
@@ -49,6 +47,9 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.protocol.policies import SettledLineage
 from airflow_streamstate.protocol.positions import Downtime, SourceIdentity, SourceMove
 from airflow_streamstate.protocol.records import DeploymentSpec, StateRewrite
+
+if TYPE_CHECKING:
+    from airflow_streamstate.plan.model import QueryPlan
 
 Path = tuple[str | int, ...]
 """The keys and indices that lead to a number in an offset, outermost first."""
@@ -638,6 +639,8 @@ def repeats_to_come(
     planned = {name: logs[name].position().planned_id for name in sorted(logs) if name in starts}
     if all(batch_id is None for batch_id in planned.values()):
         return []
+    from airflow_streamstate.plan.record import recorded_plans
+
     plans = recorded_plans(control, deployment_id)
     return [
         _derived(starts[name], batch_id, plans, logs[name], attempt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -25,6 +25,7 @@ from airflow_streamstate.controller.request.scripts import (
     with_python_env,
 )
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
 from airflow_streamstate.migration import read_migrations
 from airflow_streamstate.protocol.records import StateRewrite

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from airflow_streamstate.controller.request.patch import (
     whole_version,
 )
 from airflow_streamstate.controller.request.scripts import modules_beside, notes_on_paths
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.ids import check_id, check_stream_id
 from airflow_streamstate.protocol.manifest import check_moves
 from airflow_streamstate.protocol.records import StateRewrite

@@ -11,7 +11,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from importlib.machinery import all_suffixes
 from pathlib import Path, PurePosixPath
@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from airflow_streamstate.checkpoint.guards import refuse_trigger
 from airflow_streamstate.control.artifacts import pin, pin_pieces
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.command import expanded, is_compiled
 from airflow_streamstate.launch.driver_zip import zip_bytes
 from airflow_streamstate.launch.interface import PYTHON_ENV

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass as mutable_dataclass
+from dataclasses import field, replace
 from datetime import datetime
 from threading import Lock
 from typing import ClassVar, Literal
@@ -21,6 +22,7 @@ from airflow_streamstate.controller.retention.retiring import Leftover, Leftover
 from airflow_streamstate.controller.scratch.run import ScratchRuns
 from airflow_streamstate.controller.wait.condition import has_proven_itself
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamNotFoundError, StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import order_of, snapshot_id_for
 from airflow_streamstate.protocol.manifest import SnapshotManifest
@@ -575,7 +577,7 @@ def is_due(register: RetentionRegister, policy: RetentionPolicy, now_seconds: fl
     return since_seconds >= (LOOK_SECONDS if is_new else WHOLE_SECONDS)
 
 
-@dataclass
+@mutable_dataclass
 class _Known:
     """What is remembered of a stream with a recorded retention; ``due_at`` in monotonic seconds."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.checkpoint.log import Checkpoint
@@ -13,6 +12,7 @@ from airflow_streamstate.checkpoint.seed import refuse_store
 from airflow_streamstate.checkpoint.state_files import state_file_keys
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.errors import DataError, InvalidRequestError, ObjectMissingError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout

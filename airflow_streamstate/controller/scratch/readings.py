@@ -22,7 +22,6 @@ from airflow_streamstate.checkpoint.log import (
 )
 from airflow_streamstate.checkpoint.repair import PARTITIONS
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.controller.drivers.driver_launch import NO_SCRIPT
 from airflow_streamstate.controller.drivers.driver_places import ATTEMPT
 from airflow_streamstate.controller.scratch.run import NO_VERDICT, Report, ScratchRuns, spec_of_run, text_of
 from airflow_streamstate.controller.snapshot_list import Snapshots
@@ -651,6 +650,8 @@ class Readings(ScratchRuns):
 
 def reader_spec(spec: DeploymentSpec, request: ReadingRequest, run: ScratchRun) -> DeploymentSpec:
     """The spec of a reading's driver, on this machine: configuration, packages, jars, environment of the deployment."""
+    from airflow_streamstate.controller.drivers.driver_launch import NO_SCRIPT
+
     of_stream = spec.version
     version = replace(
         of_stream,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from airflow_streamstate.checkpoint.file_source import plain_moves
@@ -28,6 +28,7 @@ from airflow_streamstate.controller.scratch.partitions import SuggestedPartition
 from airflow_streamstate.controller.scratch.run import Report, ScratchRuns, is_late, spec_of_run
 from airflow_streamstate.controller.stream_guards import check_same_request, request_id_or_new
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.submit_options import brought_names, known_bad_among
 from airflow_streamstate.plan.codes import DeploymentComparison, compared, difference, gravest
 from airflow_streamstate.plan.comparison import compare_deployments

@@ -17,7 +17,6 @@ from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.drivers.driver_places import ATTEMPT, is_handed_over, is_to_wait
-from airflow_streamstate.controller.request.patch import beside_checkpoints
 from airflow_streamstate.controller.wait.waiting import poll
 from airflow_streamstate.controller.wait.watching import log_tail_of, secrets_seen
 from airflow_streamstate.errors import (
@@ -83,6 +82,8 @@ def spec_of_run(
     run: ScratchRun, of_deployment: DeploymentSpec, version: Version, start: StartPlan, reason: str
 ) -> DeploymentSpec:
     """What the driver of a run that runs a script is launched with, alongside this deployment."""
+    from airflow_streamstate.controller.request.patch import beside_checkpoints
+
     return DeploymentSpec(
         stream_id=run.stream_id,
         deployment_id=run.run_id,

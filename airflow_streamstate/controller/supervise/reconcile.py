@@ -7,11 +7,12 @@ an attempt lived is measured by its driver's clock, how long a watcher has waite
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
 from airflow_streamstate.controller.observe.observation import ALIVE, Observation
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.events import Claimed, Failed, QueryFailed, QueryStarted
 from airflow_streamstate.protocol.policies import BatchFailure, RestartPolicy, Restarts
 from airflow_streamstate.protocol.records import StreamRegister

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import Clock
@@ -35,8 +36,6 @@ from airflow_streamstate.controller.supervise.reconcile import (
     fresh_record,
     reconcile,
 )
-from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
-from airflow_streamstate.controller.upgrade.upgrades import RollbackRequest, Upgrades
 from airflow_streamstate.controller.wait.watching import secrets_seen
 from airflow_streamstate.errors import (
     ConflictError,
@@ -47,6 +46,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     VersionConflictError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.commands import BY_THE_DRIVER, StopRequest
 from airflow_streamstate.protocol.events import QueryStarted
 from airflow_streamstate.protocol.ids import order_of
@@ -55,6 +55,10 @@ from airflow_streamstate.protocol.policies import Restarts
 from airflow_streamstate.protocol.records import DeploymentSpec, StreamRegister
 from airflow_streamstate.protocol.terms.order import RollbackTerms
 from airflow_streamstate.snapshot.verify import check_before_start
+
+if TYPE_CHECKING:
+    from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
+    from airflow_streamstate.controller.upgrade.upgrades import Upgrades
 
 # For how long one process has seen a driver silent, by nothing but its own clock.
 
@@ -106,7 +110,7 @@ class Inspection:
 class Supervision:
     """The restart policies of the streams of one home, and what they ask for."""
 
-    def __init__(self, context: ControllerContext, attempts: Attempts, upgrades: Upgrades) -> None:
+    def __init__(self, context: ControllerContext, attempts: Attempts, upgrades: Callable[[], Upgrades]) -> None:
         self._context = context
         self._attempts = attempts
         self._upgrades = upgrades
@@ -266,9 +270,11 @@ class Supervision:
             return self._give_up(look, f"{action.text}, and the stream has no good snapshot to go back to")
         by = self._context.requested_by
         reason = look.observed.line(f"restarted by {by}: {action.text}")
+        from airflow_streamstate.controller.upgrade.upgrades import RollbackRequest
+
         request = RollbackRequest(stream_id, RollbackTerms(snapshot_id=snapshot_id), reason=reason)
         try:
-            view = self._upgrades.begin_rollback(request, f"{OWN_REQUEST}{seen.deployment_id}-{seen.attempt}")
+            view = self._upgrades().begin_rollback(request, f"{OWN_REQUEST}{seen.deployment_id}-{seen.attempt}")
         except BusyError as error:
             return Leave("held", error.message)
         except (*_REFUSALS, ConflictError, IncompatibleUpgradeError) as error:
@@ -290,7 +296,7 @@ class Supervision:
 
     def _continue_return(self, look: Inspection, upgrade_id: str) -> Leave:
         try:
-            view = self._upgrades.advance(look.seen.stream_id, upgrade_id)
+            view = self._upgrades().advance(look.seen.stream_id, upgrade_id)
         except ConflictError as error:
             return Leave("held", error.message, due_seconds=1.0)
         if view.is_over:
@@ -299,7 +305,7 @@ class Supervision:
 
     def _take_over(self, look: Inspection, upgrade_id: str) -> Leave:
         try:
-            view = self._upgrades.take_over(look.seen.stream_id, upgrade_id)
+            view = self._upgrades().take_over(look.seen.stream_id, upgrade_id)
         except ConflictError as error:
             return Leave("held", error.message, due_seconds=1.0)
         whose = f"{upgrade_id}, which nobody drove any more"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass as mutable_dataclass
+from dataclasses import field
 from datetime import datetime
 
 from airflow_streamstate.clock import Clock
@@ -21,6 +22,7 @@ from airflow_streamstate.controller.retention.pruning import AutomaticPruning, R
 from airflow_streamstate.controller.supervise.reconcile import Leave, Sight, one_line
 from airflow_streamstate.controller.supervise.supervision import Inspection, SilenceWatch, Supervision
 from airflow_streamstate.errors import DataError, StillReadingError, StreamStateError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL, LaunchHandle
 from airflow_streamstate.launch.processes import this_machine
 from airflow_streamstate.protocol.forms import View
@@ -57,7 +59,7 @@ class Line(View):
     text: str
 
 
-@dataclass
+@mutable_dataclass
 class _Watched:
     """What is remembered of one stream, in monotonic seconds of this process."""
 

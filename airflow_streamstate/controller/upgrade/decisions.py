@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.plan.codes import FITTING
 from airflow_streamstate.plan.comparison import advice_on
 from airflow_streamstate.plan.model import QueryPlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from airflow_streamstate.checkpoint.file_source import plain_moves
@@ -23,6 +23,7 @@ from airflow_streamstate.controller.scratch.partitions import partitions_of
 from airflow_streamstate.controller.scratch.rehearsal import Rehearsals
 from airflow_streamstate.controller.wait.waiting import Waits
 from airflow_streamstate.errors import ConflictError, DataError, OutcomeUnknownError, StreamStateError, UnavailableError
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.plan.record import last_recorded_plans, places_of, recorded_plans
 from airflow_streamstate.protocol.events import Draining, QueryStarted

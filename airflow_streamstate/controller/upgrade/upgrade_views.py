@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from airflow_streamstate.control.upgrade_journal import UpgradeState
@@ -14,6 +13,7 @@ from airflow_streamstate.errors import (
     IncompatibleUpgradeError,
     StreamStateError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.plan.codes import remedy_in
 from airflow_streamstate.protocol.forms import View, selected

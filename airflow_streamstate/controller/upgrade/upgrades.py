@@ -6,7 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 
 from airflow_streamstate.clock import Clock
@@ -47,6 +47,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LaunchHandle
 from airflow_streamstate.protocol.codec import fields_json
 from airflow_streamstate.protocol.ids import check_stream_id, return_request_id_for, upgrade_id_for, upgrade_of_return

@@ -17,18 +17,27 @@ from support.shell import VERBS, Desk
 
 PACKAGE = "airflow_streamstate"
 LOOKS: Mapping[str, int] = {
-    "list": 125,
-    "status flights": 125,
-    "events flights": 125,
-    "logs flights": 125,
-    "audit flights": 120,
-    "snapshot list flights": 130,
-    "snapshot retention flights": 115,
-    "policy flights": 115,
-    "alerts flights": 115,
-    "label flights": 115,
+    "list": 88,
+    "status flights": 88,
+    "events flights": 88,
+    "logs flights": 88,
+    "audit flights": 85,
+    "snapshot list flights": 95,
+    "snapshot retention flights": 84,
+    "policy flights": 84,
+    "alerts flights": 84,
+    "label flights": 84,
 }
 """Each verb that only looks, with the modules of the package that it may import: a few more than it does."""
+TOUCHES: Mapping[str, int] = {
+    "snapshot verify flights d-0001-stopped-000001": 123,
+    "snapshot inspect flights": 123,
+    "snapshot pin flights d-0001-stopped-000001": 123,
+    "snapshot unpin flights d-0001-stopped-000001": 123,
+    "snapshot prune flights --dry-run": 123,
+    "watch --once": 128,
+}
+"""Each that may act and starts no driver here, with its modules."""
 HELP_MODULES = 90
 """The help of all verbs together; it needs the options and the declared terms."""
 ROOMS_OF_ACTS = (
@@ -42,6 +51,13 @@ ROOMS_OF_ACTS = (
     *("store.azure", "store.gcs", "store.obstore", "store.s3", "store.server"),
 )
 """What starts, changes or removes something, and the stores that are no disk."""
+ROOMS_OF_STARTS = (
+    *("alerts", "declarations", "driver", "hooks", "operators", "page"),
+    *("controller.adopt", "controller.deploy.deployment", "controller.request", "controller.upgrade"),
+    *("launch.command", "launch.emr", "launch.kubernetes", "launch.local_start", "launch.rest", "launch.ssh"),
+    *("launch.yarn", "store.azure", "store.gcs", "store.obstore", "store.s3", "store.server"),
+)
+"""Of these what a verb needs that looks, and prunes or pins; a watch has them when it starts something."""
 LIBRARIES = (
     *("airflow", "boto3", "botocore", "grpc", "kubernetes", "obstore", "paramiko", "prometheus_client", "pydantic"),
     *("pyspark", "requests", "sqlalchemy", "yaml", "asyncio", "http", "multiprocessing", "ssl", "unittest"),
@@ -73,9 +89,9 @@ def own(modules: list[str]) -> list[str]:
     return [name for name in modules if _is_within(name, PACKAGE)]
 
 
-def out_of_place(modules: list[str], *more: str) -> list[str]:
+def out_of_place(modules: list[str], *more: str, rooms: tuple[str, ...] = ROOMS_OF_ACTS) -> list[str]:
     """Those that a verb which starts nothing may not import."""
-    tops = (*(f"{PACKAGE}.{room}" for room in ROOMS_OF_ACTS), *LIBRARIES, *more)
+    tops = (*(f"{PACKAGE}.{room}" for room in rooms), *LIBRARIES, *more)
     return [name for name in modules if any(_is_within(name, top) for top in tops)]
 
 
@@ -104,6 +120,14 @@ def test_a_verb_that_looks_imports_nothing_that_acts(line: str, desk_with_stream
     assert len(own(modules)) <= LOOKS[line], own(modules)
 
 
+@pytest.mark.parametrize("line", TOUCHES)
+def test_a_verb_that_starts_no_driver_imports_no_launch(line: str, desk_with_streams: Desk) -> None:
+    """On a disk, of a stream that runs here: no deploy, no upgrade, no HTTP, until one is due."""
+    modules = imported_by(line)
+    assert out_of_place(modules, rooms=ROOMS_OF_STARTS) == []
+    assert len(own(modules)) <= TOUCHES[line], own(modules)
+
+
 def test_help_imports_options_and_terms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every verb, in one process: no room but the declared terms, and nothing that prints tables."""
     monkeypatch.delenv("STREAMSTATE_ALLOWED", raising=False)
@@ -118,7 +142,7 @@ def test_json_needs_no_tables(desk_with_streams: Desk) -> None:
     assert [name for name in imported_by("list --json", "status flights --json") if _is_within(name, "rich")] == []
 
 
-@pytest.mark.parametrize("room", ROOMS_OF_ACTS)
+@pytest.mark.parametrize("room", sorted({*ROOMS_OF_ACTS, *ROOMS_OF_STARTS}))
 def test_the_rooms_are_there(room: str) -> None:
     """A room that was renamed would be allowed without notice."""
     assert importlib.util.find_spec(f"{PACKAGE}.{room}") is not None

@@ -95,22 +95,33 @@ def _this_module() -> object:
     return module
 
 
-@pytest.mark.parametrize("text", [b"[console_scripts]\nthis line is no pair\n", b"\xff\xfe[a]\nb=c\n"])
+def install(folder: Path, name: str, entry_points: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = folder / f"{name}-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_bytes(entry_points)
+    monkeypatch.syspath_prepend(str(folder))
+    importlib.invalidate_caches()
+
+
+@pytest.mark.parametrize("text", [f"[{SOURCES}]\nthis line is no pair\n".encode(), b"\xff\xfe[a]\nb=c\n"])
 def test_a_package_that_cannot_be_read_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes
 ) -> None:
     """A broken installation of anything at all, with no connector in it, would else end every start of every query."""
-    metadata = tmp_path / "spoilt-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: spoilt\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_bytes(text)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    importlib.invalidate_caches()
+    install(tmp_path, "spoilt", text, monkeypatch)
     found = find_connectors(SOURCES, SourceConnector)
     assert {"file", "kafka", "rate", "table"} <= {connector.name for connector in found.connectors}
     (problem,) = found.problems
     assert problem.startswith(f"the entry points of a package in {tmp_path} cannot be read: ")
     assert "\n" not in problem
+
+
+def test_only_the_first_package_of_a_name_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an import has it: another release further back on the path is not the one whose modules are loaded."""
+    for folder, value in (("old", "no_such_module:X"), ("new", "airflow_streamstate.connectors.plain:RateSource")):
+        install(tmp_path / folder, "theirs", f"[{SOURCES}]\nx = {value}\n".encode(), monkeypatch)
+    assert find_connectors(SOURCES, SourceConnector).problems == ()
 
 
 def test_others_are_asked_before_ours_and_each_once() -> None:
