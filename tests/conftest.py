@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import airflow_streamstate
-from support import tiers
+from support import airflow_home, tiers
 from support.tested_package import misplaced
 
 if TYPE_CHECKING:
