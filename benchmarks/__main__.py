@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--only NAME] [--quick] [--out DIR]``."""
+"""``python -m benchmarks [--only NAME] [--quick] [--out DIR] [--dry-run]``."""
 
 from __future__ import annotations
 
@@ -90,7 +90,12 @@ def main() -> int:
     parser.add_argument("--only", choices=ALL, action="append", help="this one alone; may be given again")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and less state: for trying it out")
     parser.add_argument("--out", type=Path, default=Path("bench-out"), help="for results.json (default: bench-out)")
+    parser.add_argument("--dry-run", action="store_true", help="only name the benchmarks that would run")
     options = parser.parse_args()
+    names: list[str] = options.only or list(BENCHMARKS)
+    if options.dry_run:
+        print("\n".join(names))
+        return 0
     out = options.out.resolve()
     work = out / "work"
     shutil.rmtree(work, ignore_errors=True)
@@ -102,7 +107,7 @@ def main() -> int:
         "quick": options.quick,
         "machine": _machine_facts(),
     }
-    results, problems = _measure(session, options.only or list(BENCHMARKS))
+    results, problems = _measure(session, names)
     facts["load_average_after"] = [round(load, 2) for load in os.getloadavg()]
     write_results(out / "results.json", facts, results, problems)
     show(session.console, results)

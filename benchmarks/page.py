@@ -7,11 +7,13 @@ Playwright, so it runs by name alone.
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.protocol.policies import Ownership
 from airflow_streamstate.store.local import LocalStore
 from benchmarks.recorded import record, stream_name
-from benchmarks.results import Goal, Result, Side
+from benchmarks.results import BenchmarkError, Goal, Result, Side
 from benchmarks.session import Session
 from support.loopback import free_port
 
@@ -55,7 +57,11 @@ TEAMS, TIERS, REGIONS = 40, 3, 5
 
 
 def run(session: Session) -> list[Result]:
-    """Both homes, each by its own server and window."""
+    """Both homes, each by its own server and window; raises ``BenchmarkError`` where there is no browser."""
+    if find_spec("playwright") is None or shutil.which("chromium") is None:
+        raise BenchmarkError(
+            "The page is measured in Chromium. Install Playwright (`tox -e bench` has it) and chromium."
+        )
     rounds = QUICK_ROUNDS if session.quick else ROUNDS
     many, few = (_measured(session.folder / f"{NAME}-{count}", count, rounds) for count in (STREAMS, FEW_STREAMS))
     session.say(f"  the first look at {STREAMS:,} streams took {many['look'][0]:.1f} s")

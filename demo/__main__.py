@@ -1,4 +1,4 @@
-"""``python -m demo [--chapter NAME] [--s3] [--out DIR]``."""
+"""``python -m demo [--chapter NAME] [--s3] [--out DIR] [--dry-run]``."""
 
 from __future__ import annotations
 
@@ -33,8 +33,12 @@ def main() -> int:
         help="life: upgraded and drained (default); rescale: state in another number of partitions, and migrated",
     )
     parser.add_argument("--site", action="store_true", help="instead: Airflow with three streams, until Ctrl-C")
+    parser.add_argument("--dry-run", action="store_true", help="only name what would run")
     options = parser.parse_args()
     console = Console(soft_wrap=True)
+    if options.dry_run:
+        console.print("site" if options.site else options.chapter)
+        return 0
     ending = Ending()
     ending.on_signals()
     try:

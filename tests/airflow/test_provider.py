@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from argparse import Namespace
@@ -15,6 +16,7 @@ from airflow.providers.common.compat.sdk import Connection
 from airflow_streamstate.hooks.airflow_command import streamstate
 from support.airflow_names import found_hook
 from support.airflow_streams import CONN_ID, NamedHome, named_home
+from support.docs_commands import other_commands
 from support.s3_server import BUCKET, options_for, striking_proxy
 
 pytestmark = [
@@ -113,3 +115,14 @@ def test_the_command_of_airflow_has_the_credentials_of_the_connection(
             streamstate(Namespace(conn_id=CONN_ID, words=["list", "--json"]))
     assert end.value.code == 0
     assert [row["stream_id"] for row in json.loads(capsys.readouterr().out)["streams"]] == ["flights"]
+
+
+def test_every_command_of_airflow_on_the_pages_is_taken() -> None:
+    """By Airflow's own parser, with the command that the provider adds to it."""
+    from airflow.cli.cli_parser import get_parser
+
+    commands = [command for command in other_commands() if command.startswith("airflow ")]
+    assert any(command.startswith("airflow streamstate ") for command in commands)
+    for command in commands:
+        _, *words = shlex.split(command)
+        assert callable(get_parser().parse_args(words).func), command

@@ -4,6 +4,7 @@
 one, and the tests of the tier ``fast`` that must fail then. Each break is made alone, in a temporary copy of the
 repository. What follows the command is a law's number or a part of a break's words: then only these are made.
 ``--sample 8`` makes eight of them, chosen by ``--seed``; without it the seed is the commit of the checkout.
+``--dry-run`` makes none, and names those that would be made.
 
 Each test runs in a process that is forked from this one: pytest and the libraries of others are imported once, the
 package only there. It is from the copy, or the run ends.
@@ -89,6 +90,9 @@ def main(arguments: Sequence[str]) -> int:
         seed = _commit() if given.seed is None else given.seed
         chosen = sample(chosen, given.sample, seed)
         print(f"{len(chosen)} breaks; once more the same ones: --sample {given.sample} --seed {seed}", flush=True)
+    if given.dry_run:
+        print(*(f"law {one.law}, {one.words}" for one in chosen), sep="\n")
+        return 0
     with tempfile.TemporaryDirectory(prefix="laws-") as folder:
         runs = Runs(Path(folder).resolve())
         red = [test for test in sorted({test for one in chosen for test in one.tests}) if not runs.is_green(test)]
@@ -105,6 +109,7 @@ def _given(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("wanted", nargs="*", help="a law's number, or a part of a break's words; all without it")
     parser.add_argument("--sample", type=int, metavar="N", help="make N of them")
     parser.add_argument("--seed", help="which ones; without it the commit of the checkout")
+    parser.add_argument("--dry-run", action="store_true", help="make none, and name those that would be made")
     return parser.parse_args(arguments)
 
 

@@ -1,10 +1,11 @@
 """Record the net again: ``python tests/net/record.py``, after a change that is meant. Look at the diff before a commit.
 
-What follows the command are names of lives, or ``surfaces``: then only these are recorded.
+What follows the command are names of lives, or ``surfaces``: then only these are recorded. ``--check`` writes nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,22 +17,37 @@ from support.net import LIVES, SURFACES, recorded_traces, trace_path, trace_text
 from support.surfaces import surfaces_text  # noqa: E402
 
 
-def main(wanted: Sequence[str]) -> int:
-    """Write what differs, and print which files."""
-    names = [name for name in LIVES if not wanted or name in wanted]
+def main(arguments: Sequence[str]) -> int:
+    """Write what differs, and print which files; by ``--check`` print them alone, and return 1 if there are any."""
+    given = _given(arguments)
+    names = [name for name in LIVES if not given.wanted or name in given.wanted]
     found = {trace_path(name): trace_text(name) for name in names}
-    if not wanted or "surfaces" in wanted:
+    if not given.wanted or "surfaces" in given.wanted:
         found[SURFACES] = surfaces_text()
-    for path, text in found.items():
+    changed = [path for path, text in found.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    left = [path for path in recorded_traces() if path not in found] if not given.wanted else []
+    for path in changed:
+        print(path.relative_to(ROOT))
+    for path in left:
+        print(f"{path.relative_to(ROOT)} is removed")
+    if given.check:
+        return 1 if changed or left else 0
+    for path in changed:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
-            print(path.relative_to(ROOT))
-    for path in recorded_traces() if not wanted else ():
-        if path not in found:
-            path.unlink()
-            print(f"{path.relative_to(ROOT)} is removed")
+        path.write_text(found[path], encoding="utf-8")
+    for path in left:
+        path.unlink()
     return 0
+
+
+def _given(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Record the net again, after a change that is meant.")
+    parser.add_argument("wanted", nargs="*", metavar="NAME", help="of a life, or `surfaces`; all without it")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 where something differs")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.wanted) - {*LIVES, "surfaces"}:
+        parser.error(f"there is no life {', '.join(sorted(unknown))}; choose from {', '.join(LIVES)}, surfaces")
+    return given
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.docs_commands import lines_of
 from support.shell import Desk, desk_with, shell
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3000)]
@@ -125,14 +126,13 @@ NEEDS = {
 
 
 def lines_of_docs() -> dict[str, str]:
-    """Every line of a bash block that calls ``streamstate``, by the page that it is first on."""
+    """Every line of a shell block that calls ``streamstate``, by the page that it is first on."""
     found: dict[str, str] = {}
     for page in PAGES:
-        for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL):
-            for line in block.replace("\\\n", " ").splitlines():
-                if line.startswith("streamstate "):
-                    words = shlex.join(shlex.split(line, comments=True)[1:])
-                    found.setdefault(words, page.name)
+        for line in lines_of(page):
+            if line.startswith("streamstate "):
+                words = shlex.join(shlex.split(line, comments=True)[1:])
+                found.setdefault(words, page.name)
     return found
 
 

@@ -9,21 +9,14 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.cli.session import ShellSession
+from support.docs_commands import lines_of
 from support.shell import VERBS, command_of, parameters_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SHELL = (ROOT / "docs" / "reference" / "shell.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OF_USERS = [page for page in PAGES if page.parent.name not in ("project", "explanation")]
-EXAMPLES = sorted(
-    {
-        line
-        for page in PAGES
-        for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)
-        for line in block.replace("\\\n", " ").splitlines()
-        if line.startswith("streamstate ")
-    }
-)
+EXAMPLES = sorted({line for page in PAGES for line in lines_of(page) if line.startswith("streamstate ")})
 SHARED = {"--home", "--work-dir", "--checkpoints", "--json", "--help", "--help-all", "--version"}
 OF_OTHERS = {"--password", "--name", "--source", "--tier", "--quick", "--conn-id"}
 """Options of scripts, tox, the demo and `airflow streamstate` that pages of users name."""
