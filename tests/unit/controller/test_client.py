@@ -10,7 +10,7 @@ import pytest
 
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.pending_orders import OrderVerb
-from airflow_streamstate.controller.wait.condition import WANTED
+from airflow_streamstate.controller.wait.condition import Wanted
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.launch.interface import LOCAL
 from airflow_streamstate.launch.local import LocalLauncher
@@ -80,4 +80,4 @@ def test_a_hostile_request_id_is_refused(stage: Stage) -> None:
 
 def test_one_table_says_how_each_condition_is_looked_at(stage: Stage) -> None:
     """A trigger of any release carries one of these words; a snapshot that was requested has its own poll."""
-    assert set(stage.controller._waits.looks) == {*WANTED, "snapshot request"}
+    assert set(stage.controller._waits.looks) == {*get_args(Wanted), "snapshot request"}

@@ -91,8 +91,8 @@ def test_offsets_without_an_order_are_a_gap() -> None:
     ("ended", "began", "kind", "words"),
     [
         (6, 4, "overlap", "batches 5 to 6 of the predecessor"),
-        (4, 5, "gap", "behind batch 5"),
-        (None, 0, "gap", "behind batch 0"),
+        (4, 5, "gap", "after batch 5"),
+        (None, 0, "gap", "after batch 0"),
         (0, None, "overlap", "batch 0 of the predecessor"),
     ],
 )
