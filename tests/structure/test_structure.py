@@ -46,6 +46,7 @@ def test_the_root_imports_nothing() -> None:
     assert [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)] == []
 
 
+@pytest.mark.fast
 def test_every_room_can_be_imported() -> None:
     """No module of the wheel fails at import, but for those that need pyspark."""
     import airflow_streamstate

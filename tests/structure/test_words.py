@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.fast
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "airflow_streamstate").rglob("*.py"))
 RECORDED = {"rewritten-state.md"}

@@ -409,6 +409,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         yield desk
 
 
+@pytest.mark.fast
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(line=command_lines())
 def test_no_command_line_ends_in_a_traceback(fuzzed: Desk, line: list[str]) -> None:

@@ -17,6 +17,8 @@ from airflow_streamstate.cli.session import MOST_CHARACTERS, MOST_LINES, Answer
 from support.scripted_driver import script
 from support.shell import Desk, printed, shell
 
+pytestmark = pytest.mark.fast
+
 _NOTE = re.compile(r"… (.+): --verbose")
 _TRACEBACK = "Traceback (most recent call last)"
 

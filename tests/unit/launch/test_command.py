@@ -225,6 +225,7 @@ def test_no_error_shows_a_value(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.fast
 def test_the_machines_own_spark_is_used_where_none_is_given(tmp_path: Path) -> None:
     """Without a prefix the command starts with the first spark-submit, and a missing Java is reported at once."""
     with pytest.raises(InvalidRequestError, match="Spark needs Java"):

@@ -41,6 +41,7 @@ def test_a_wrong_spark_home_is_named(tmp_path: Path) -> None:
     assert "Install" in caught.value.next_step
 
 
+@pytest.mark.fast
 def test_the_own_pyspark_is_said_outright() -> None:
     """This python's pyspark is used whatever python3 is on PATH, by naming it as SPARK_HOME."""
     own = own_pyspark()

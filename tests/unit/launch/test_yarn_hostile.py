@@ -16,6 +16,8 @@ from airflow_streamstate.launch.interface import LaunchHandle, LaunchPlace
 from airflow_streamstate.launch.yarn import YarnLauncher, tag_of
 from support.hostile_server import Act, answering, dripping, endless, hostile_server, redirecting
 
+pytestmark = pytest.mark.fast
+
 APP = "application_1700000000000_0001"
 NODE = "node.example:45454"
 ATTEMPT = {"appAttemptState": "RUNNING", "nodeId": NODE, "containerId": "container_1_1_1_1"}

@@ -617,6 +617,7 @@ def test_a_checkpoint_that_lacks_a_file_is_an_error_that_names_it() -> None:
     assert shelf.control.manifest(SNAPSHOT) is None
 
 
+@pytest.mark.fast
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 6))
 def test_whatever_the_query_does_meanwhile_the_snapshot_is_one_position(moves: list[int], first: int) -> None:

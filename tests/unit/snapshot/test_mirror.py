@@ -58,6 +58,7 @@ def test_a_mirror_has_what_a_deploy_needs(stage: Stage) -> None:
     assert (again.files, again.size_bytes) == (0, 0)
 
 
+@pytest.mark.fast
 def test_a_mirror_cut_short_anywhere_is_none_until_it_is_whole(stage: Stage) -> None:
     """Killed at each of its writes, it has no manifest; the next try makes it whole. (Laws 2 and 3)"""
     snapshot_id = stopped(stage)

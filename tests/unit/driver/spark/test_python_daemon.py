@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.fast
+
 # As workers of one version of Spark see it: 4.0 and 4.1 import the worker with the daemon, others when one is forked.
 AS_SPARK = """
 import io, sys, types
