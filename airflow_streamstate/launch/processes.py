@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from airflow_streamstate.clock import Clock
+from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.errors import MalformedMessageError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.folder import LaunchFolder
 
 PROC = Path("/proc")
+EXEC_LOOK_SECONDS = 0.001
+EXEC_LOOKS = 2_000
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,7 @@ def session_members(leader_pid: int, leader_start_ticks: int, marker: str, proc:
     """The living processes of the session that this leader founded.
 
     The number of a session is its leader's pid, which is not reused while a member lives. So a process with that pid
-    must
-    be our leader, or the session is another's; without such a process, a member must have the marker.
+    must be our leader, or the session is another's; without such a process, a member must have the marker.
 
     Args:
         leader_pid: pid, group and session number of the leader.
@@ -104,10 +105,36 @@ def session_members(leader_pid: int, leader_start_ticks: int, marker: str, proc:
 
 def has_in_environment(pid: int, marker: str, proc: Path = PROC) -> bool:
     """Whether the process was started with this ``NAME=value`` in its environment; False if it cannot be read."""
+    return os.fsencode(marker) in environment_of(pid, proc)
+
+
+def environment_of(pid: int, proc: Path = PROC, clock: Clock = SYSTEM_CLOCK) -> list[bytes]:
+    """Each ``NAME=value`` that the process was started with; empty if it cannot be read.
+
+    In the middle of an ``execve`` a process has neither an environment nor a command line, though ``Popen`` has
+    returned. The caller must not take it for somebody else's, so this waits until both are there.
+    """
+    place = proc / str(pid)
     try:
-        return os.fsencode(marker) in (proc / str(pid) / "environ").read_bytes().split(b"\0")
+        for _ in range(EXEC_LOOKS):
+            if (environ := (place / "environ").read_bytes()) or not _is_in_exec(place):
+                break
+            clock.sleep(EXEC_LOOK_SECONDS)
+        return environ.split(b"\0")
     except OSError:
+        return []
+
+
+def _is_in_exec(place: Path) -> bool:
+    """Whether this process has no command line yet.
+
+    Raises:
+        OSError: it has no program: it is a zombie, or a thread of the kernel.
+    """
+    if (place / "cmdline").read_bytes():
         return False
+    (place / "exe").readlink()
+    return True
 
 
 def send_signal(process: ProcessStat, number: signal.Signals) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from airflow_streamstate.launch.processes import MARKER, PROC, ProcessStat, all_processes
+from airflow_streamstate.launch.processes import MARKER, ProcessStat, all_processes, environment_of
 from support.launches import end_all
 
 RUN = "STREAMSTATE_RUN_FOLDER"
@@ -85,10 +85,7 @@ def survivors(folder: Path) -> list[ProcessStat]:
 
 
 def _belongs(pid: int, folder: str) -> bool:
-    try:
-        found = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
+    found = environment_of(pid)
     launched = os.fsencode(f"{MARKER}={folder}{os.sep}")
     return os.fsencode(f"{RUN}={folder}") in found or any(each.startswith(launched) for each in found)
 

@@ -12,6 +12,7 @@ import pytest
 from airflow_streamstate.launch.processes import (
     ProcessStat,
     all_processes,
+    environment_of,
     exit_sentence,
     has_in_environment,
     parse_stat,
@@ -20,6 +21,7 @@ from airflow_streamstate.launch.processes import (
     session_members,
     this_machine,
 )
+from support.acting_clock import ActingClock
 
 
 def stat_text(
@@ -107,6 +109,29 @@ def test_without_its_leader_only_marked_members_count(tmp_path: Path) -> None:
 def test_an_environment_that_cannot_be_read_has_nothing(tmp_path: Path) -> None:
     """Another user's process, or one that has ended, is not taken for ours."""
     assert not has_in_environment(7, "A=B", tmp_path)
+
+
+def test_a_process_that_has_just_been_started_is_waited_for(tmp_path: Path) -> None:
+    """``Popen`` returns a moment before the kernel shows the new environment; no driver is overlooked in it."""
+    place = fake_proc(tmp_path, {7: stat_text(7)}) / "7"
+    (place / "cmdline").touch()
+    (place / "exe").symlink_to("/usr/bin/java")
+    clock = ActingClock()
+    clock.after(0.005, lambda: (place / "environ").write_bytes(b"X=1\0A=B\0"))
+    assert b"A=B" in environment_of(7, tmp_path, clock)
+
+
+@pytest.mark.parametrize(("cmdline", "has_program"), [(b"airflow scheduler\0", True), (b"", False)])
+def test_a_process_without_an_environment_is_not_waited_for(tmp_path: Path, cmdline: bytes, has_program: bool) -> None:
+    """Such as one that wrote its title over it, a zombie, and a thread of the kernel."""
+    place = fake_proc(tmp_path, {7: stat_text(7)}) / "7"
+    (place / "cmdline").write_bytes(cmdline)
+    if has_program:
+        (place / "exe").symlink_to("/usr/bin/python3")
+    clock = ActingClock()
+    before = clock.now()
+    assert not any(environment_of(7, tmp_path, clock))
+    assert clock.now() == before
 
 
 def test_a_signal_reaches_the_process_that_was_meant() -> None:
