@@ -82,8 +82,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Under tox each tier leaves the durations of its tests alongside the environment."""
+    """Under tox each tier leaves the durations of its tests alongside the environment.
+
+    Where several workers with real servers and JVMs share a machine, two tests may run once more. Each is reported
+    with its traceback: a finding, not noise. In ``fast`` none is repeated.
+    """
     tier, place = config.getoption("--tier"), os.environ.get("TOX_ENV_DIR")
+    if tier in tiers.REPEATED and config.option.numprocesses and config.option.reruns is None:
+        config.option.reruns, config.option.max_suite_reruns, config.option.rerun_show_tracebacks = 1, 2, True
     if tier and place and not config.option.xmlpath and not _is_worker():
         config.option.xmlpath = str(Path(place).parent / f"{tier}.xml")
 

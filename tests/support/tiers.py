@@ -27,6 +27,9 @@ SERVERS = {"s3", "objects"}
 ORDER = ("airflow", "kafka", "cluster", "yarn", "kubernetes", "sinks", "spark", "compat", "soak", "sim", "contract")
 """Folders whose tests start first, since one of their files takes minutes."""
 
+REPEATED = {"full", "named"}
+"""Tiers in which a test that fails is tried once more."""
+
 SETTINGS = {
     QUICK: {"STREAMSTATE_EXAMPLES": "10"},
     "fast": {"STREAMSTATE_SIM": "sample"},
