@@ -27,6 +27,8 @@ SERVERS = {"s3", "objects"}
 ORDER = ("airflow", "kafka", "cluster", "yarn", "kubernetes", "sinks", "spark", "compat", "soak", "sim", "contract")
 """Folders whose tests start first, since one of their files takes minutes."""
 
+TOGETHER = ("cluster", "kafka", "yarn")
+"""Folders whose tests share a server that takes half a minute to start: one worker runs all tests of one."""
 REPEATED = {"full", "named"}
 """Tiers in which a test that fails is tried once more."""
 
@@ -85,6 +87,13 @@ def is_quick_place(folders: tuple[str, ...]) -> bool:
 def part_of(node_id: str, parts: int) -> int:
     """The part of its tier, from 1 on, in which a test runs where the tier is run in this many parts."""
     return int(hashlib.sha256(node_id.encode()).hexdigest(), 16) % parts + 1
+
+
+def scope_of(node_id: str) -> str:
+    """What one worker runs alone: a file, or a folder of ``TOGETHER``."""
+    path = node_id.partition("::")[0]
+    folder = path.removeprefix("tests/").partition("/")[0]
+    return folder if folder in TOGETHER else path
 
 
 def rank_of_item(item: pytest.Item, tests: Path) -> int:
