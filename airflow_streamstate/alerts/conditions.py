@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.observe.health import (
     NOISE,
+    STILL_BATCHES,
     beats_of,
     describe_behind,
     left_at_least,
@@ -128,8 +129,6 @@ def failed_queries(events: Sequence[Event]) -> dict[str, str]:
     return found
 
 
-STILL_BATCHES = 3.0
-"""A query has committed nothing for long only after this many times the duration of its batches."""
 SCHEDULES = 3.0
 """A snapshot is old after this many times the schedule of snapshots."""
 _DEAD = frozenset({"failed", "lost", "fenced"})

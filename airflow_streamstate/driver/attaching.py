@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.agent.agent import Agent, Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.reports import say_to_driver_log
 from airflow_streamstate.driver.config import DriverConfig, read_driver_config
@@ -46,11 +46,11 @@ class Attached:
         is_supervised: whether this process is an attempt of a deployment.
     """
 
-    def __init__(self, supervisor: Supervisor | None = None, agent: Agent | None = None) -> None:
-        self.is_supervised = supervisor is not None or OF_THIS_PROCESS.is_supervised
-        self._supervisor = supervisor
+    def __init__(self, attempt_life: AttemptLife | None = None, agent: Agent | None = None) -> None:
+        self.is_supervised = attempt_life is not None or OF_THIS_PROCESS.is_supervised
+        self._attempt_life = attempt_life
         self._agent = agent
-        self._redacted = (lambda text: text) if supervisor is None else supervisor.attempt.reporter.redacted
+        self._redacted = (lambda text: text) if attempt_life is None else attempt_life.attempt.reporter.redacted
         self._failure: ScriptFailure | None = None
 
     def __enter__(self) -> Attached:
@@ -59,7 +59,7 @@ class Attached:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._supervisor is None:
+        if self._attempt_life is None:
             return
         self._failure = None if error is None else _failure_of(error)
         refusal = None if error is None else self._refusal_in(error)
@@ -107,11 +107,11 @@ class Attached:
 
     def _end(self) -> int:
         """End the attempt, once; the exit status of the process."""
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is None:
+        attempt_life, self._attempt_life = self._attempt_life, None
+        if attempt_life is None:
             return _status_of(self._failure)
         try:
-            return supervisor.script_ended(self._failure)
+            return attempt_life.script_ended(self._failure)
         finally:
             if self._agent is not None:
                 self._agent.stop()
@@ -133,24 +133,24 @@ def attach() -> Attached:
         return Attached()
     try:
         config = with_own_credentials(read_driver_config(Path(path)))
-        supervisor, agent = begin_attempt(config, SYSTEM_CLOCK)
+        attempt_life, agent = begin_attempt(config, SYSTEM_CLOCK)
     except StreamStateError as error:
         say_to_driver_log(str(error))
         sys.exit(FENCED_STATUS if isinstance(error, FencedError) else FAILED_STATUS)
     OF_THIS_PROCESS.is_supervised = True
-    attached = Attached(supervisor, agent)
+    attached = Attached(attempt_life, agent)
     attached.watch()
-    intercept(supervisor, SYSTEM_CLOCK)
+    intercept(attempt_life, SYSTEM_CLOCK)
     if config.script_path is not None:
-        _lie_at(config.script_path, config, supervisor)
-    see_reads(config, supervisor.attempt.spec)
+        _lie_at(config.script_path, config, attempt_life)
+    see_reads(config, attempt_life.attempt.spec)
     return attached
 
 
-def _lie_at(script_path: str, config: DriverConfig, supervisor: Supervisor) -> None:
+def _lie_at(script_path: str, config: DriverConfig, attempt_life: AttemptLife) -> None:
     """Run the rest of the script as if it were where it was deployed from, with the pinned modules."""
     found = FoundModules(SYSTEM_CLOCK)
-    found.belong_to(supervisor.attempt)
+    found.belong_to(attempt_life.attempt)
     find_beside(script_path, config.application, config.modules, found.keep)
     sys.path.insert(0, str(Path(script_path).resolve().parent))
     sys.modules["__main__"].__file__ = sys.argv[0] = script_path

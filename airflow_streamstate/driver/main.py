@@ -19,7 +19,7 @@ from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.control.objects import OF_DRIVER, TO_DRIVER, FeedWriter
 from airflow_streamstate.control.presence import GuardedHome, HomePresence
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.agent.agent import Agent, Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
 from airflow_streamstate.driver.attempt.callbacks import OF_THIS_PROCESS
 from airflow_streamstate.driver.attempt.read_recorder import OF_THIS_SCRIPT
 from airflow_streamstate.driver.attempt.reports import say_to_driver_log
@@ -270,16 +270,16 @@ def run_driver(config: DriverConfig, clock: Clock) -> int:
         FencedError: this attempt is not, or no longer, the current one.
         StreamStateError: the driver cannot become this attempt. The script has not run.
     """
-    supervisor, agent = begin_attempt(config, clock)
+    attempt_life, agent = begin_attempt(config, clock)
     found = FoundModules(clock)
-    found.belong_to(supervisor.attempt)
+    found.belong_to(attempt_life.attempt)
     try:
-        return supervisor.script_ended(_run_script(config, supervisor, found, clock))
+        return attempt_life.script_ended(_run_script(config, attempt_life, found, clock))
     finally:
         agent.stop()
 
 
-def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[Supervisor, Agent]:
+def begin_attempt(config: DriverConfig, clock: Clock) -> tuple[AttemptLife, Agent]:
     """Become the attempt that this configuration names, with its agent running; raises as ``run_driver``."""
     if is_child_of_jvm(os.environ):
         watch_parent(clock, end_process)
@@ -348,14 +348,14 @@ def _run_waiting(
     """The pass that waits for a handover, in the same process and JVM."""
     agents: list[Agent] = []
 
-    def become(handover: Handover) -> Supervisor:
+    def become(handover: Handover) -> AttemptLife:
         this = replace(
             config, deployment_id=handover.deployment_id, attempt=handover.attempt, launch_key=handover.launch_key
         )
-        supervisor, agent = _become_attempt(this, attempt.control, attempt.checkpoints, clock)
+        attempt_life, agent = _become_attempt(this, attempt.control, attempt.checkpoints, clock)
         agents.append(agent)
-        found.belong_to(supervisor.attempt)
-        return supervisor
+        found.belong_to(attempt_life.attempt)
+        return attempt_life
 
     waiting = WaitingDriver(attempt, scratch, become, end_process, config.bell(TO_DRIVER))
     threading.Thread(target=oversee, args=(waiting, end_process), name="streamstate-oversee", daemon=True).start()
@@ -381,7 +381,7 @@ def _spark_words(error: BaseException) -> str:
 
 def _run_script(
     config: DriverConfig,
-    supervisor: Supervisor | Rehearsing | WaitingDriver,
+    decider: AttemptLife | Rehearsing | WaitingDriver,
     found: FoundModules,
     clock: Clock,
     *,
@@ -391,9 +391,9 @@ def _run_script(
     OF_THIS_PROCESS.begin()
     try:
         if config.has_witness:
-            check_checkpoints(supervisor.attempt.checkpoints, config.stream_id, config.deployment_id)
+            check_checkpoints(decider.attempt.checkpoints, config.stream_id, config.deployment_id)
         # After the claim: importing pyspark takes a second, during which the agent reads commands.
-        interception = intercept(supervisor, clock, is_again=is_again)
+        interception = intercept(decider, clock, is_again=is_again)
         from airflow_streamstate.driver.spark.jvm import jvm_is_gone
     except (InvalidRequestError, ImportError) as error:
         _say(error, config.secrets)
@@ -404,16 +404,16 @@ def _run_script(
         if is_child_of_jvm(os.environ) and any(jvm_is_gone(origin) for origin in origins_of(error)):
             clock.sleep(LOST_JVM_SECONDS)
         interception.tell_of_failed_script()
-        if isinstance(supervisor, Replaying):
-            supervisor.debug(error)
+        if isinstance(decider, Replaying):
+            decider.debug(error)
 
-    if isinstance(supervisor, Replaying):
-        _watch_functions(supervisor)
+    if isinstance(decider, Replaying):
+        _watch_functions(decider)
 
     if config.script_path is not None:
         find_beside(config.script_path, config.application, config.modules, found.keep)
-    see_reads(config, supervisor.attempt.spec)
-    redacted = supervisor.attempt.reporter.redacted
+    see_reads(config, decider.attempt.spec)
+    redacted = decider.attempt.reporter.redacted
     return run_script(config.application, config.arguments, before_report, redacted, config.script_path, end)
 
 
@@ -435,7 +435,7 @@ def _watch_functions(replaying: Replaying) -> None:
 
 
 def intercept(
-    supervisor: Supervisor | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False
+    decider: AttemptLife | Rehearsing | WaitingDriver, clock: Clock, *, is_again: bool = False
 ) -> Interception:
     """Intercept the starts of queries, in a fresh session where the script runs again, and refuse Spark Connect.
 
@@ -449,10 +449,10 @@ def intercept(
     if is_again:
         forget_session()
     interception: Interception
-    if isinstance(supervisor, Rehearsing):
-        interception = RehearsedInterception(supervisor, clock)
+    if isinstance(decider, Rehearsing):
+        interception = RehearsedInterception(decider, clock)
     else:
-        interception = Interception(supervisor, clock)
+        interception = Interception(decider, clock)
     interception.install()
     refuse_connect_writers()
     return interception
@@ -477,11 +477,11 @@ def _open_stores(config: DriverConfig, clock: Clock) -> tuple[StreamControl, Sto
 
 def _become_attempt(
     config: DriverConfig, control: StreamControl, checkpoints: Store, clock: Clock
-) -> tuple[Supervisor, Agent]:
+) -> tuple[AttemptLife, Agent]:
     """Claim, hide the secrets of the spec, start the agent."""
     folder, open_place = _folder_of(checkpoints.uri), partial(open_store, options=config.store_options, clock=clock)
     spec = need_spec(control, config.deployment_id, clock)
-    supervisor = Supervisor(
+    attempt_life = AttemptLife(
         control,
         checkpoints,
         spec,
@@ -491,12 +491,12 @@ def _become_attempt(
         looked_up=config.secrets,
         open_place=open_place,
     )
-    supervisor.attempt.reporter.when_written = config.bell(OF_DRIVER).ring
-    supervisor.claim(config.launch_key, socket.gethostname(), os.getpid())
-    hide_in_uncaught(supervisor.attempt.reporter.redacted)
-    agent = Agent(supervisor, end_process, open_place, config.launch_folder)
+    attempt_life.attempt.reporter.when_written = config.bell(OF_DRIVER).ring
+    attempt_life.claim(config.launch_key, socket.gethostname(), os.getpid())
+    hide_in_uncaught(attempt_life.attempt.reporter.redacted)
+    agent = Agent(attempt_life, end_process, open_place, config.launch_folder)
     agent.start()
-    return supervisor, agent
+    return attempt_life, agent
 
 
 def _folder_of(checkpoints_uri: str) -> str:

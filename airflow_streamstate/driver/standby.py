@@ -13,7 +13,7 @@ from typing import Literal
 
 from airflow_streamstate.control.objects import Bell
 from airflow_streamstate.control.upgrade_journal import UpgradeJournal
-from airflow_streamstate.driver.agent.agent import Supervisor
+from airflow_streamstate.driver.agent.agent import AttemptLife
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
@@ -51,7 +51,7 @@ class WaitingDriver:
         self,
         attempt: Attempt,
         run: ScratchRun,
-        become: Callable[[Handover], Supervisor],
+        become: Callable[[Handover], AttemptLife],
         end_process: Callable[[int], None],
         bell: Bell | None = None,
     ) -> None:
@@ -68,7 +68,7 @@ class WaitingDriver:
         self._waits_since_seconds = self._asked_at_seconds = attempt.clock.monotonic_seconds()
         self._looked_at_seconds = -LOOK_SECONDS
         self._session: tuple[str, str, Sequence[str]] | None = None
-        self._successor: Supervisor | None = None
+        self._successor: AttemptLife | None = None
         self._fate: Literal["handed over", "given up"] | None = None
         self._fate_guard = threading.Lock()
         self._first_start = threading.Lock()
@@ -122,7 +122,7 @@ class WaitingDriver:
         warm_with_rows(self.attempt, name, startable, self._scratch)
         self._ask_again = partial(ask_again, self.attempt, name, startable)
 
-    def _waited(self, query_name: str) -> Supervisor:
+    def _waited(self, query_name: str) -> AttemptLife:
         self._say_waiting(query_name)
         self._waits_since_seconds = self._asked_at_seconds = self.attempt.clock.monotonic_seconds()
         handover = self._handover()

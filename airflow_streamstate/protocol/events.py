@@ -95,7 +95,7 @@ class StreamCursor(View):
 # The base of all events, and what else of the package reads an event: each declares it itself.
 #
 # What waits for an end, the page's timeline, the events of a stream and the table of the docs follow from it. A new
-# event is a class in ``events`` or ``data_events``, and the code that reports it.
+# event is a class in this module, and the code that reports it.
 
 StreamFact = tuple[StreamEventKind, str, Mapping[str, Any]]
 """Of one event of a stream: its kind, its text for humans, and its facts for programs."""

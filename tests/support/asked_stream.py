@@ -8,7 +8,7 @@ from pathlib import Path
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.observe.views import Outcome
 from airflow_streamstate.controller.wait.condition import WaitCondition
-from airflow_streamstate.driver.agent.agent import Supervisor
+from airflow_streamstate.driver.agent.agent import AttemptLife
 from airflow_streamstate.driver.agent.command_loop import CommandHandler
 from airflow_streamstate.errors import ConflictError
 from airflow_streamstate.protocol.commands import SnapshotRequest
@@ -58,14 +58,14 @@ class AskedStream:
         control = StreamControl(store, STREAM, stage.clock)
         spec = control.spec(self.deployment_id)
         said: list[str] = []
-        supervisor = Supervisor(
+        attempt_life = AttemptLife(
             control, store, spec, self.attempt, stage.clock, lambda key: key, said.append, do_at_once
         )
-        supervisor.claim(launch_key_for(self.deployment_id, self.attempt), "here", 4711)
-        supervisor.session_started("4.2.0", "local-1")
+        attempt_life.claim(launch_key_for(self.deployment_id, self.attempt), "here", 4711)
+        attempt_life.session_started("4.2.0", "local-1")
         if committed and not stage.checkpoint(deployment_id=self.deployment_id).exists():
             stage.run_batches(LAST_BATCH, deployment_id=self.deployment_id)
-        self.desk = CommandHandler(supervisor.attempt)
+        self.desk = CommandHandler(attempt_life.attempt)
 
     def polls(self, dies_after_calls: int | None = None) -> None:
         """It looks at its commands, and dies at that call to its store, where it comes to that."""

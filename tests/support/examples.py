@@ -1,8 +1,10 @@
-"""One message of each kind with every field filled; the golden files started as these."""
+"""One message of each kind with every field filled, and the golden file of each."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 
 from airflow_streamstate.plan.model import RecordedPlan
 from airflow_streamstate.protocol.codec import NEWEST_PROTOCOL, OLDEST_PROTOCOL, Message, to_json
@@ -545,3 +547,20 @@ RUNS: tuple[ScratchRun, ...] = (
 def example(cls: type[Message]) -> Message:
     """The example of this class."""
     return next(value for value in EXAMPLES if type(value) is cls)
+
+
+GOLDEN_MESSAGES = Path(__file__).parents[1] / "golden" / "messages"
+_STEP = example(UpgradeStep)
+assert isinstance(_STEP, UpgradeStep)
+RECORDED: tuple[Message, ...] = (*EXAMPLES, *(replace(_STEP, decision=decision) for decision in DECISIONS), *RUNS)
+"""Every message that has a golden file: of a kind with several forms, each form."""
+
+
+def golden_of(value: Message) -> Path:
+    """The golden file of a message of ``RECORDED``."""
+    more = ""
+    if isinstance(value, ScratchRun):
+        more = f"-{type(value.what).__name__}"
+    elif isinstance(value, UpgradeStep) and value is not _STEP:
+        more = f"-{type(value.decision).__name__}"
+    return GOLDEN_MESSAGES / f"{value.kind}{more}.json"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.agent.agent import Agent, Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.shutdown.script_end import ScriptFailure
 from airflow_streamstate.protocol.positions import QueryBeat
@@ -44,7 +44,7 @@ class SessionDriver:
         self._ended: list[int] = []
         home = stream.home
         spec = stream.control.spec(deployment_id)
-        self._supervisor = Supervisor(
+        self._attempt_life = AttemptLife(
             stream.control,
             home,
             spec,
@@ -53,9 +53,9 @@ class SessionDriver:
             lambda key: f"file://{stream.base}/home/{key}",
             say=self.said.append,
         )
-        self._supervisor.claim(f"{deployment_id}-a{attempt}", "here", os.getpid())
-        self._supervisor.session_started("4.2.0", "local-1")
-        self._agent = Agent(self._supervisor, self._ended.append)
+        self._attempt_life.claim(f"{deployment_id}-a{attempt}", "here", os.getpid())
+        self._attempt_life.session_started("4.2.0", "local-1")
+        self._agent = Agent(self._attempt_life, self._ended.append)
         self._agent.start()
 
     def run(self, spark: SparkSession, name: str, writer: DataStreamWriter, path: str | None) -> None:
@@ -64,11 +64,11 @@ class SessionDriver:
 
         try:
             startable = SparkWriter(spark, writer._df._jdf, writer._jwrite, path, None)  # type: ignore[attr-defined]
-            self.query = self._supervisor.start_query(name, None, startable)
+            self.query = self._attempt_life.start_query(name, None, startable)
         except Exception as error:
             self.refusal = error
             failure = ScriptFailure(f"{type(error).__name__}: {error}", traceback.format_exc(), 1)
-            self._supervisor.script_ended(failure)
+            self._attempt_life.script_ended(failure)
             self._agent.stop()
 
     def end(self, seconds: float = WAIT_SECONDS) -> int:
@@ -78,15 +78,15 @@ class SessionDriver:
         assert query.await_termination(seconds), f"the query runs on: {self.said}"
         text = query.failure()
         failure = None if text is None else ScriptFailure(f"StreamingQueryException: {text}", "", 1)
-        status = self._supervisor.script_ended(failure)
+        status = self._attempt_life.script_ended(failure)
         self._agent.stop()
         return status
 
     def abandon(self) -> None:
         """Whatever it does, it does it no more."""
         self._agent.stop()
-        for query in self._supervisor.attempt.queries.all():
-            self._supervisor.attempt.sources.close(query.name)
+        for query in self._attempt_life.attempt.queries.all():
+            self._attempt_life.attempt.sources.close(query.name)
             if query.run is not None and not query.run.has_ended():
                 query.run.stop()
 

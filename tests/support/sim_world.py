@@ -321,7 +321,7 @@ class World:
             if is_scratch_id(other.rpartition("-a")[0]):
                 continue  # it starts nothing
             driver = self.machine[other].driver
-            if driver is not None and driver.supervisor.attempt.fence.is_fenced and not driver.startables:
+            if driver is not None and driver.attempt_life.attempt.fence.is_fenced and not driver.startables:
                 continue  # launched too late, which it learns at its claim
             if other.rpartition("-")[0] == launch_key.rpartition("-")[0] or not self._has_kept_its_end(other):
                 self.violations.append(f"1a.8: {launch_key} starts {prefix} while {other} is alive")
@@ -358,7 +358,7 @@ class World:
         """``stop()`` is safe between two batches only, and not while one is being claimed (1a.3, 1a.4)."""
         driver = self.machine[launch_key].driver
         assert driver is not None
-        is_lost_anyway = launch_key in self.failing or driver.supervisor.attempt.fence.is_fenced
+        is_lost_anyway = launch_key in self.failing or driver.attempt_life.attempt.fence.is_fenced
         if run.is_in_batch() and not is_lost_anyway:
             self.violations.append(f"1a.4: stop() of {run.checkpoint.prefix} in {launch_key} before {run.phase}")
 
@@ -393,7 +393,7 @@ class _WatchedDriver(SimulatedDriver):
         startable.before_phase = lambda run, phase: self._world.before_phase(self._launch_key, run, phase)
         startable.before_stop = lambda run: self._world.before_stop(self._launch_key, run)
         self.startables.append(startable)
-        logical = self.supervisor.start_query(name, location, startable)
+        logical = self.attempt_life.start_query(name, location, startable)
         self.queries.append(logical)
         return logical
 

@@ -1,4 +1,4 @@
-"""A driver in one thread: real supervisor and agent, a function as the script, simulated queries."""
+"""A driver in one thread: real attempt and agent, a function as the script, simulated queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.presence import HomePresence
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.agent.agent import Agent, Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
 from airflow_streamstate.driver.attempt.callbacks import Callbacks
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.shutdown.script_end import FENCED_STATUS, ScriptFailure, refusal_in
@@ -265,7 +265,7 @@ class SimulatedDriver:
         self.checkpoints = checkpoints or stream.checkpoints
         own = control or stream.control
         spec = need_spec(stream.control, deployment_id, self.clock)
-        self.supervisor = Supervisor(
+        self.attempt_life = AttemptLife(
             own,
             self.checkpoints,
             spec,
@@ -276,8 +276,8 @@ class SimulatedDriver:
             do_at_once,
             open_place=open_place,
         )
-        self.callbacks = self.supervisor.attempt.callbacks = Callbacks()
-        self.agent = Agent(self.supervisor, self._end_process, launch_folder=stream.launch_folder)
+        self.callbacks = self.attempt_life.attempt.callbacks = Callbacks()
+        self.agent = Agent(self.attempt_life, self._end_process, launch_folder=stream.launch_folder)
         self.status: int | None = None
         self.queries: list[LogicalQuery] = []
         self.startables: list[SimulatedStartable] = []
@@ -296,14 +296,14 @@ class SimulatedDriver:
         return self.status
 
     def _run(self, script: Script) -> int:
-        attempt = self.supervisor.attempt
+        attempt = self.attempt_life.attempt
         try:
-            self.supervisor.claim(f"{attempt.deployment_id}-a{attempt.number:04d}", "host", 4711)
+            self.attempt_life.claim(f"{attempt.deployment_id}-a{attempt.number:04d}", "host", 4711)
         except FencedError:
             return FENCED_STATUS
         self._removals.append(self.clock.every(self._settings.command_poll_seconds, self.agent.poll_commands_once))
         self._removals.append(self.clock.every(self._settings.heartbeat_seconds, self.agent.beat_once))
-        self.supervisor.session_started(self.stream.spark_version, "local-1")
+        self.attempt_life.session_started(self.stream.spark_version, "local-1")
         failure: ScriptFailure | None = None
         try:
             script(self)
@@ -311,7 +311,7 @@ class SimulatedDriver:
             failure = ScriptFailure(f"{type(error).__name__}: {error}", traceback.format_exc(), 1)
             if isinstance(error, StartRefusedError):
                 failure = refusal_in(error)
-        return self.supervisor.script_ended(failure)
+        return self.attempt_life.script_ended(failure)
 
     def start(
         self, plan: SimulatedPlan, name: str | None = "counts", location: str | None = None, **changes: object
@@ -330,7 +330,7 @@ class SimulatedDriver:
         self, startable: SimulatedStartable, name: str | None = "counts", location: str | None = None
     ) -> LogicalQuery:
         """The ``start()`` of this writer."""
-        logical = self.supervisor.start_query(name, location, startable)
+        logical = self.attempt_life.start_query(name, location, startable)
         self.queries.append(logical)
         return logical
 

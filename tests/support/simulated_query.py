@@ -1,4 +1,4 @@
-"""A simulated streaming query on a real checkpoint: the part of Spark that the supervisor needs.
+"""A simulated streaming query on a real checkpoint: the part of Spark that the life of an attempt needs.
 
 It obeys what was measured of Spark 4.2, and nothing else may be built upon:
 
@@ -409,7 +409,7 @@ class SimulatedRun:
         self._ran_once = False
         self._upto = [len(source.rows) for source in self._plan.sources] if trigger == "available_now" else None
 
-    # what the supervisor sees
+    # what the life of an attempt sees
 
     @property
     def query_id(self) -> str:

@@ -1,7 +1,7 @@
 """Whole lives of rows in each sink, in one process, on any Spark.
 
 ``python -m support.sink_lab ORDERS_JSON`` works off a list of cases and writes a line of JSON for each into the file
-that the orders name. Supervisor, agent, interception, Spark and sink are real; only the process lives on from one
+that the orders name. Its attempt, agent, interception, Spark and sink are real; only the process lives on from one
 deployment to the next. Each case reports what came of it in our hands, and if that is cheap what Spark does by itself.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.connectors.sink import Sink, SinkConnector, SinkReach, WarmingSink
 from airflow_streamstate.connectors.testing import SinkPlace, check_sink, check_warming
-from airflow_streamstate.driver.agent.agent import Agent, Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
 from airflow_streamstate.errors import ConflictError, InvalidRequestError
 from airflow_streamstate.protocol.events import (
     BatchesSkipped,
@@ -319,20 +319,20 @@ class Life:
         spec = stream.control.spec(stream.deployment_id)
         said: list[str] = []
         root = stream.home.root
-        supervisor = Supervisor(
+        attempt_life = AttemptLife(
             stream.control, stream.home, spec, attempt, SYSTEM_CLOCK, lambda key: f"file://{root}/{key}", said.append
         )
-        supervisor.claim(f"{stream.deployment_id}-a{attempt}", "lab", 1)
-        agent = Agent(supervisor, lambda status: said.append(f"ended with {status}"))
+        attempt_life.claim(f"{stream.deployment_id}-a{attempt}", "lab", 1)
+        agent = Agent(attempt_life, lambda status: said.append(f"ended with {status}"))
         agent.start()
         try:
             rows = self.rows(files_per_batch)
             rows = rows.selectExpr(f"v + {WRONG} as v") if is_bad else rows
             writer = target.writer(rows).queryName(QUERY)
             try:
-                handle = Interception(supervisor, SYSTEM_CLOCK)._start(writer, None, target.table)
+                handle = Interception(attempt_life, SYSTEM_CLOCK)._start(writer, None, target.table)
             except (InvalidRequestError, ConflictError, AnalysisException) as error:
-                supervisor.script_ended(None)
+                attempt_life.script_ended(None)
                 raise StartRefusedError from error
             if once_it_runs is not None:
                 wait_until(lambda: self._has_read(handle), lambda: "what was there:\n" + "\n".join(said), WAIT_SECONDS)
@@ -341,7 +341,7 @@ class Life:
             wait_until(lambda: self._has_read(handle, batches), lambda: "all:\n" + "\n".join(said), WAIT_SECONDS)
             stream.order_by_name(order)
             assert handle.awaitTermination(WAIT_SECONDS), "\n".join(said)
-            assert supervisor.script_ended(None) == 0, "\n".join(said)
+            assert attempt_life.script_ended(None) == 0, "\n".join(said)
         finally:
             agent.stop()
             for query in target.spark.streams.active:

@@ -1,8 +1,8 @@
 """Whole lives of a stream in one process on the Spark of its python, run by ``support.sparks``.
 
 ``python -m support.spark_lab ORDERS_JSON`` works off a list of orders, and writes a line of JSON for each into the file
-that they name. The supervisor, the agent, the interception and Spark are real; only the process lives on from one
-deployment to the next, so that a life takes seconds. Nothing here needs more than pyspark and the package.
+that they name. Attempt, agent, interception and Spark are real; only the process lives on from one deployment to the
+next, so that a life takes seconds. Nothing here needs more than pyspark and the package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from airflow_streamstate.checkpoint.log import Checkpoint, unmarked
 from airflow_streamstate.checkpoint.seed import PINNED_BY_ALL, PINNED_CONF_KEYS
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.agent.agent import Agent, Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
 from airflow_streamstate.protocol.events import Drained, Event, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
@@ -94,7 +94,7 @@ class Lab:
         deployment_id = self.stream.record("", start=start, settings=AgentSettings(0.1, 1.0, 60.0, 60.0))
         control, home = self.stream.control, self.stream.home
         said: list[str] = []
-        supervisor = Supervisor(
+        attempt_life = AttemptLife(
             control,
             home,
             control.spec(deployment_id),
@@ -103,10 +103,10 @@ class Lab:
             lambda key: f"file://{home.root}/{key}",
             said.append,
         )
-        supervisor.claim(f"{deployment_id}-a1", "lab", 1)
-        agent = Agent(supervisor, lambda status: said.append(f"ended with {status}"))
+        attempt_life.claim(f"{deployment_id}-a1", "lab", 1)
+        agent = Agent(attempt_life, lambda status: said.append(f"ended with {status}"))
         agent.start()
-        interception = Interception(supervisor, SYSTEM_CLOCK)
+        interception = Interception(attempt_life, SYSTEM_CLOCK)
         try:
             handles = {}
             for name in self.cell.queries:
@@ -125,7 +125,7 @@ class Lab:
             self.stream.order_by_name(order)
             for name, handle in handles.items():
                 assert handle.awaitTermination(WAIT_SECONDS), f"{name} was not ended:\n" + "\n".join(said)
-            status = supervisor.script_ended(None)
+            status = attempt_life.script_ended(None)
             assert status == 0, f"status {status}:\n" + "\n".join(said)
         except BaseException as error:
             raise AssertionError(f"{type(error).__name__}: {error}\nthe driver said:\n" + "\n".join(said)) from error

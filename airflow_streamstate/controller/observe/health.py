@@ -261,9 +261,9 @@ Beats = Mapping[str, QueryBeat]
 QUIET_SECONDS = 2.0
 """A query that found no input is healthy only once it has run for this long: one that fails does so at its start."""
 STILL_SHARE = 0.5
-"""A query is stalled if it committed nothing for this share of the time that it has to prove itself,"""
+"""A query of a new version is stalled if it committed nothing for this share of the time until it must be healthy."""
 STILL_BATCHES = 3.0
-"""and for at least this many times the duration of a batch, of its own or of the old version's."""
+"""No query is stalled, neither in an upgrade nor for an alert, before this many times the duration of its batches."""
 
 
 @dataclass(frozen=True)

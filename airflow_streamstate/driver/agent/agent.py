@@ -53,8 +53,8 @@ from airflow_streamstate.store.base import Store
 LATE_START_SECONDS = 0.2
 
 
-class Supervisor:
-    """Supervises the queries of one script as one attempt of a deployment. Arguments as ``Attempt``."""
+class AttemptLife:
+    """The life of one attempt: its claim, the starts of its queries, its end. Arguments as ``Attempt``."""
 
     def __init__(
         self,
@@ -219,12 +219,12 @@ class Agent:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        attempt_life: AttemptLife,
         end_process: EndProcess,
         open_mirror: OpenMirror | None = None,
         launch_folder: str = "",
     ) -> None:
-        self._attempt: Attempt = supervisor.attempt
+        self._attempt: Attempt = attempt_life.attempt
         self._mirroring = None if open_mirror is None else Mirroring(self._attempt, open_mirror)
         self._end_process = end_process
         self._desk = CommandHandler(self._attempt)

@@ -56,7 +56,7 @@ class Callbacks:
 
     Attributes:
         named: its functions by occasion, in calling order.
-        is_supervised: the script runs under a supervisor already, so ``attach`` has nothing to do.
+        is_supervised: the script runs under an agent already, so ``attach`` has nothing to do.
     """
 
     named: dict[Occasion, list[Callback]] = field(default_factory=lambda: {"drain": [], "stop": []})
@@ -69,7 +69,7 @@ class Callbacks:
         known.append(Callback(f"{name}#{same + 1}" if same else name, function, within_seconds))
 
     def begin(self) -> None:
-        """A supervisor starts to run the script, perhaps again."""
+        """An agent starts to run the script, perhaps again."""
         self.is_supervised = True
         for callbacks in self.named.values():
             # Imported modules are not run again, so their functions stay registered.

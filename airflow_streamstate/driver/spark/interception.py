@@ -210,7 +210,7 @@ AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
 class DecidesOnStarts(Protocol):
-    """Decides what a ``start()`` of the script becomes: ``agent.supervisor.Supervisor``, or a rehearsal."""
+    """Decides what a ``start()`` of the script becomes: ``agent.agent.AttemptLife``, or a rehearsal."""
 
     @property
     def attempt(self) -> Attempt:
@@ -230,8 +230,8 @@ class Interception:
 
     _handle_class: type[SupervisedQuery] = SupervisedQuery
 
-    def __init__(self, supervisor: DecidesOnStarts, clock: Clock) -> None:
-        self._supervisor = supervisor
+    def __init__(self, decider: DecidesOnStarts, clock: Clock) -> None:
+        self._decider = decider
         self._clock = clock
         self._guard = threading.Lock()
         self._has_session = False
@@ -256,7 +256,7 @@ class Interception:
         self._guard_start(spark, startable)
         self._tell_of_session(spark)
         settings = startable.settings
-        logical = self._supervisor.start_query(settings.query_name, settings.checkpoint_location, startable)
+        logical = self._decider.start_query(settings.query_name, settings.checkpoint_location, startable)
         handle = self._handle_class(logical, startable)
         self.remember(spark.streams._jsqm, handle)
         self._pace(logical.name, handle)
@@ -279,7 +279,7 @@ class Interception:
         with self._guard:
             if self._has_session:
                 return
-            self._supervisor.session_started(spark.version, spark.sparkContext.applicationId, self._own_settings(spark))
+            self._decider.session_started(spark.version, spark.sparkContext.applicationId, self._own_settings(spark))
             self._has_session = True
 
     def tell_of_failed_script(self) -> None:
@@ -292,7 +292,7 @@ class Interception:
 
     def _own_settings(self, spark: Any) -> tuple[str, ...]:
         """Sentences on what the script set in its own code, compared with what its deployment sets."""
-        spec, properties = self._supervisor.attempt.spec, spark._jvm.java.lang.System
+        spec, properties = self._decider.attempt.spec, spark._jvm.java.lang.System
         launched = {key: properties.getProperty(key) for key in launch_keys(spec.version.conf)}
         at_launch = {key: value for key, value in launched.items() if value is not None}
         return tuple(notes_on_own_settings(spec.version.master, spec.version.conf, dict(spark.conf.getAll), at_launch))

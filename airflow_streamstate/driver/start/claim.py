@@ -133,7 +133,7 @@ def patiently(clock: Clock, act: Callable[[], Result]) -> Result:
 
 
 def claim_attempt(attempt: Attempt, launch_key: str, host: str, pid: int) -> None:
-    """See ``Supervisor.claim``."""
+    """See ``AttemptLife.claim``."""
     claim = Claim(
         stream_id=attempt.stream_id,
         deployment_id=attempt.deployment_id,

@@ -14,7 +14,7 @@ from airflow_streamstate.connectors.sink import HeldBatches
 from airflow_streamstate.control.objects import Bell
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.control.upgrade_journal import UpgradeJournal
-from airflow_streamstate.driver.agent.agent import Supervisor
+from airflow_streamstate.driver.agent.agent import AttemptLife
 from airflow_streamstate.driver.attempt.attempt import InBackground
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.rehearsal.committed_batches import RehearsedAttempt
@@ -111,21 +111,21 @@ class Wait:
             STREAM, REHEARSAL, "d-0001", what, clock.now(), clock.now() + timedelta(seconds=50), "tests",
             self.request_id, "0" * 64, "w",
         )  # fmt: skip
-        self.became: list[Supervisor] = []
+        self.became: list[AttemptLife] = []
         self.driver = WaitingDriver(attempt, run, self.become, _end, self.bell)
         self.driver.session_started("4.2.0", "local-2", ["the script sets its own master"])
 
-    def become(self, handover: Handover) -> Supervisor:
+    def become(self, handover: Handover) -> AttemptLife:
         """What the runner does."""
         control = self.stream.control
         spec = control.spec(handover.deployment_id)
-        supervisor = Supervisor(
+        attempt_life = AttemptLife(
             control, self.stream.checkpoints, spec, handover.attempt, self.stream.clock, lambda key: key,
             self.stream.said.append, do_at_once,
         )  # fmt: skip
-        supervisor.claim(handover.launch_key, "host", 4711)
-        self.became.append(supervisor)
-        return supervisor
+        attempt_life.claim(handover.launch_key, "host", 4711)
+        self.became.append(attempt_life)
+        return attempt_life
 
     def hand_over(self, attempt: int = 1) -> None:
         """Make it this attempt of the second deployment."""

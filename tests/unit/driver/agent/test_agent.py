@@ -13,7 +13,7 @@ import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.stream import StreamControl
-from airflow_streamstate.driver.agent.agent import Agent, Supervisor
+from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Fenced
@@ -83,11 +83,11 @@ def test_both_loops_run_as_daemon_threads() -> None:
     """In a real driver the same steps run by themselves, and end with it."""
     stream = SimulatedStream()
     spec = stream.deploy(settings=AgentSettings(command_poll_seconds=0.01, heartbeat_seconds=0.01))
-    supervisor = Supervisor(
+    attempt_life = AttemptLife(
         stream.control, stream.checkpoints, spec, 1, SYSTEM_CLOCK, lambda key: key, stream.said.append
     )
-    supervisor.claim("d-0001-a0001", "host", 7)
-    agent = Agent(supervisor, stream.clock.sleep)
+    attempt_life.claim("d-0001-a0001", "host", 7)
+    agent = Agent(attempt_life, stream.clock.sleep)
     agent.start()
     names = {thread.name for thread in threading.enumerate() if thread.daemon}
     assert {"streamstate-commands", "streamstate-heartbeat"} <= names
@@ -111,10 +111,10 @@ def test_a_disk_that_was_full_for_home_and_log_costs_no_thread(monkeypatch: pyte
     stream, faults = SimulatedStream(), FaultPlan()
     spec = stream.deploy(settings=AgentSettings(command_poll_seconds=0.01, heartbeat_seconds=0.01))
     control = StreamControl(FaultyStore(stream.checkpoints, faults), STREAM, SYSTEM_CLOCK)
-    supervisor = Supervisor(control, stream.checkpoints, spec, 1, SYSTEM_CLOCK, lambda key: key)
-    supervisor.claim("d-0001-a0001", "host", 7)
+    attempt_life = AttemptLife(control, stream.checkpoints, spec, 1, SYSTEM_CLOCK, lambda key: key)
+    attempt_life.claim("d-0001-a0001", "host", 7)
     faults.at.update(dict.fromkeys(range(1, 100_000), Fault.UNAVAILABLE))
-    agent = Agent(supervisor, stream.clock.sleep)
+    agent = Agent(attempt_life, stream.clock.sleep)
     for _ in range(3):
         agent.poll_commands_once()
         agent.beat_once()
@@ -130,7 +130,7 @@ QUICK = AgentSettings(command_poll_seconds=0.01, heartbeat_seconds=0.05, exit_gr
 def run_in_threads(stream: SimulatedStream, attempt: int, plans: dict[str, SimulatedPlan], seed: int) -> None:
     """A driver with threads for its agent, queries and starts; its script polls isActive, and waits."""
     driver = SimulatedDriver(stream, "d-0001", attempt)
-    driver.supervisor.claim(f"d-0001-a{attempt}", "host", 7)
+    driver.attempt_life.claim(f"d-0001-a{attempt}", "host", 7)
     driver.agent.start()
 
     def start(name: str, plan: SimulatedPlan) -> None:
@@ -145,7 +145,7 @@ def run_in_threads(stream: SimulatedStream, attempt: int, plans: dict[str, Simul
     while any(query.is_active() for query in driver.queries):
         stream.clock.sleep(0.005)
     driver.await_all()
-    assert driver.supervisor.script_ended(None) == 0
+    assert driver.attempt_life.script_ended(None) == 0
     driver.vanish()
 
 

@@ -29,7 +29,7 @@ def test_a_file_that_was_changed_after_it_was_read_is_told(
     def script(driver: SimulatedDriver) -> None:
         Path("feeds.json").read_text()
         driver.start(make_plan(20, trigger="available_now"), "counts")
-        changed = ChangedFiles(driver.supervisor.attempt)
+        changed = ChangedFiles(driver.attempt_life.attempt)
         changed._attempt.in_background = lambda work, **_: work()  # type: ignore[assignment,misc]
         for text in ("1 hour", "2 hours", "1 hour", None):
             if text is None:

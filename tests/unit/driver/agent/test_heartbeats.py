@@ -131,7 +131,7 @@ def test_news_is_told_once_per_run(stream: SimulatedStream) -> None:
     """After its first sign of life a query is reported in the regular beats alone."""
 
     def script(driver: SimulatedDriver) -> None:
-        heart = HeartbeatWriter(driver.supervisor.attempt)
+        heart = HeartbeatWriter(driver.attempt_life.attempt)
         driver.start(make_plan(500))
         assert not heart.has_news()
         driver.clock.sleep(2.0)

@@ -61,7 +61,7 @@ def test_what_was_to_be_said_is_said_when_the_home_is_back() -> None:
     stream.clock.after(40.0, lambda: home.vanish("unmounted"))
     stream.clock.after(200.0, home.come_back)
     driver = driver_of(stream, home)
-    stream.clock.after(60.0, lambda: driver.supervisor.attempt.reporter.note("the weather changed"))
+    stream.clock.after(60.0, lambda: driver.attempt_life.attempt.reporter.note("the weather changed"))
     assert driver.run(waiting_script(plan)) == 0
     assert [note.text for note in stream.events_of(Noted)].count("the weather changed") == 1
     assert len(stream.events_of(SnapshotReady)) == 1
@@ -189,7 +189,7 @@ def test_a_driver_of_a_deleted_stream_ends_when_its_queries_do() -> None:
         driver.clock.sleep(20.0)
         delete()
         driver.clock.sleep(100.0)
-        assert not driver.supervisor.attempt.fence.is_fenced
+        assert not driver.attempt_life.attempt.fence.is_fenced
         query.stop()
         driver.clock.sleep(60.0)
 

@@ -53,7 +53,7 @@ def run_with(
     stream.order_at(9.0, StopRequest)
     driver = SimulatedDriver(stream)
     assert driver.run(waiting_script(make_plan(500))) == 0
-    attempt = SimulatedDriver(stream).supervisor.attempt
+    attempt = SimulatedDriver(stream).attempt_life.attempt
     attempt.spec = spec
     return stream, attempt, Mirroring(attempt, places.open)
 

@@ -114,7 +114,7 @@ def test_it_is_quiet_while_an_ending_is_under_way(stream: SimulatedStream, kind:
 def test_it_is_quiet_while_a_drain_is_tried(stream: SimulatedStream) -> None:
     """That is how its ending starts; both would read the same disk."""
     driver = SimulatedDriver(stream)
-    attempt = driver.supervisor.attempt
+    attempt = driver.attempt_life.attempt
     trials: list[Any] = []
     attempt.in_background = lambda work, **_: trials.append(work)  # the trial takes its time
     stream.order_at(9.0, DrainNotification, rehearse=True)

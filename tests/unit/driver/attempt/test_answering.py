@@ -16,7 +16,7 @@ from support.simulated_driver import STREAM, SimulatedDriver, SimulatedStream
 
 def make_attempt(stream: SimulatedStream, faults: FaultPlan | None = None) -> Attempt:
     store = FaultyStore(stream.checkpoints, faults)
-    return SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock)).supervisor.attempt
+    return SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock)).attempt_life.attempt
 
 
 def test_a_command_is_accepted_once(stream: SimulatedStream) -> None:

@@ -12,7 +12,7 @@ from support.simulated_driver import SimulatedDriver, SimulatedStream
 
 @pytest.fixture
 def attempt(stream: SimulatedStream) -> Attempt:
-    return SimulatedDriver(stream).supervisor.attempt
+    return SimulatedDriver(stream).attempt_life.attempt
 
 
 @pytest.mark.parametrize(("deployment_id", "number"), [("d-0002", 1), ("d-0001", 2)])

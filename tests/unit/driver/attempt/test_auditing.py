@@ -43,7 +43,7 @@ def test_a_batch_that_was_passed_over_long_ago_is_told_once(stream: SimulatedStr
 
 def test_what_a_listing_misses_once_is_not_missing(stream: SimulatedStream) -> None:
     """A folder that changes during a listing may show a file and not the one before it."""
-    audit = Audit(SimulatedDriver(stream).supervisor.attempt)
+    audit = Audit(SimulatedDriver(stream).attempt_life.attempt)
     audit.follow("counts", [3, 5])
     audit.follow("counts", [3, 4, 5, 7])
     audit.follow("counts", [4, 5, 6, 7])
@@ -77,5 +77,5 @@ def test_an_audit_never_stands_in_the_way() -> None:
     """An audit ignores a log that it cannot read (Law 7)."""
     stream = SimulatedStream()
     stream.deploy(2, StartPlan("restore", "d-0001-stopped-000001", "d-0001"))
-    audit_at_end(SimulatedDriver(stream, "d-0002").supervisor.attempt)
+    audit_at_end(SimulatedDriver(stream, "d-0002").attempt_life.attempt)
     assert stream.events_of(Noted, "d-0002") == []

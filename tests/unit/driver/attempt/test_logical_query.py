@@ -40,10 +40,10 @@ def test_the_scripts_own_stop_during_an_ending_waits_for_it(stream: SimulatedStr
 
     def script(driver: SimulatedDriver) -> None:
         query = driver.start(plan)
-        while driver.supervisor.attempt.latch.is_open:
+        while driver.attempt_life.attempt.latch.is_open:
             driver.clock.sleep(0.1)
         query.stop()
-        assert driver.supervisor.attempt.latch.is_released
+        assert driver.attempt_life.attempt.latch.is_released
 
     assert stream.run(script) == 0
     assert stream.kinds()[-1] == "Stopped"
@@ -64,7 +64,7 @@ def test_a_query_that_met_a_fence_is_replaced_and_not_failed(stream: SimulatedSt
     def take_over(driver: SimulatedDriver, checkpoint: Checkpoint) -> None:
         intent = Intent("r-2", "d-0002", stream.clock.now(), "tests")
         stream.control.update_register(lambda now: replace(now, intent=intent), by="test")
-        put_fence(checkpoint, driver.supervisor.attempt.mark("fence", "r-2"))
+        put_fence(checkpoint, driver.attempt_life.attempt.mark("fence", "r-2"))
 
     assert stream.run(script) == 4
     assert stream.kinds()[-1] == "Fenced"
@@ -76,7 +76,7 @@ def test_a_fence_without_a_successor_is_noted_and_removed_by_a_resume(stream: Si
 
     def script(driver: SimulatedDriver) -> None:
         query = driver.start(plan)
-        mark = driver.supervisor.attempt.mark("fence", "r-2")
+        mark = driver.attempt_life.attempt.mark("fence", "r-2")
         driver.clock.after(2.0, lambda: put_fence(query.checkpoint, mark))
         driver.await_all()
 

@@ -271,7 +271,7 @@ def test_with_degrade_no_wait_raises_in_the_middle_of_an_ending(ending: str) -> 
     def script(driver: SimulatedDriver) -> None:
         def look() -> None:
             for query in driver.queries:
-                latch = driver.supervisor.attempt.latch
+                latch = driver.attempt_life.attempt.latch
                 if query.ended and not query.is_held_back and not latch.is_released and query.failure_to_raise():
                     raised.append(latch.state)
 

@@ -37,10 +37,10 @@ def test_positions_are_sealed_as_soon_as_they_are_told(stream: SimulatedStream) 
 def test_the_next_driver_seals_what_the_one_before_left(stream: SimulatedStream, successor: SimulatedDriver) -> None:
     """A stop does not wait for a seal; the next driver makes it, once."""
     assert stream.control.seal(STOPPED) is None
-    seal_older(successor.supervisor.attempt)
+    seal_older(successor.attempt_life.attempt)
     made = stream.control.seal(STOPPED)
     assert made is not None
-    seal_older(successor.supervisor.attempt)
+    seal_older(successor.attempt_life.attempt)
     assert stream.control.seal(STOPPED) == made
 
 
@@ -50,7 +50,7 @@ def test_a_snapshot_that_is_not_whole_is_told_and_not_sealed(
     """A file of a different size is noted; the job runs on (Law 7)."""
     manifest = stream.control.need_manifest(STOPPED)
     stream.checkpoints.put(data_files(manifest, "counts")["metadata"], b"other bytes")
-    seal_older(successor.supervisor.attempt)
+    seal_older(successor.attempt_life.attempt)
     assert stream.control.seal(STOPPED) is None
     (note,) = stream.events_of(Noted, "d-0002")
     assert note.facts["snapshot_id"] == STOPPED
@@ -58,7 +58,7 @@ def test_a_snapshot_that_is_not_whole_is_told_and_not_sealed(
 
 def test_a_seal_gives_way_to_an_ending(stream: SimulatedStream, successor: SimulatedDriver) -> None:
     """Once the latch is closed the driver seals nothing more; the next one does (1a.11)."""
-    attempt = successor.supervisor.attempt
+    attempt = successor.attempt_life.attempt
     attempt.latch.close("stop", Order())
     seal_older(attempt)
     seal_in_background(attempt, STOPPED)
@@ -72,5 +72,5 @@ def test_snapshots_of_other_deployments_are_not_looked_at(stream: SimulatedStrea
     stream.order_at(4.1, StopRequest)
     assert stream.run(waiting_script(make_plan())) == 0
     stream.deploy(3, StartPlan("restore", STOPPED, "d-0002"))
-    seal_older(SimulatedDriver(stream, "d-0003").supervisor.attempt)
+    seal_older(SimulatedDriver(stream, "d-0003").attempt_life.attempt)
     assert stream.control.seal(STOPPED) is None

@@ -26,7 +26,7 @@ def attempt(stream: SimulatedStream) -> Attempt:
     stream.order_at(2.1, StopRequest)
     assert stream.run(waiting_script(make_plan(), make_plan(), names=("a", "b"))) == 0
     stream.deploy(2, StartPlan("restore", stream.events_of(Stopped)[0].snapshot_id, "d-0001"))
-    return SimulatedDriver(stream, "d-0002").supervisor.attempt
+    return SimulatedDriver(stream, "d-0002").attempt_life.attempt
 
 
 def test_a_query_that_was_not_built_yet_is_carried_on(attempt: Attempt) -> None:

@@ -66,7 +66,7 @@ def test_a_begun_flush_is_in_no_snapshot_of_an_end() -> None:
     """A started and uncommitted flush has no position for a successor (Law 14)."""
     stream, plans = SimulatedStream(), (make_plan(40), make_plan(40))
     killed_in_the_flush_of_b(stream, plans, "commit")
-    attempt = SimulatedDriver(stream, attempt=stream.next_attempt()).supervisor.attempt
+    attempt = SimulatedDriver(stream, attempt=stream.next_attempt()).attempt_life.attempt
     assert begun_flushes(attempt)["b"].drain_id == 5
     with pytest.raises(ConflictError, match="not committed"):
         refuse_pending_flush(attempt)

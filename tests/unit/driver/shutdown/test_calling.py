@@ -77,7 +77,7 @@ def test_it_is_called_once_although_the_driver_died_behind_it(stream: SimulatedS
 
     def script(driver: SimulatedDriver) -> None:
         driver.callbacks.add("drain", called.append, 60.0)
-        if driver.supervisor.attempt.number == 1:
+        if driver.attempt_life.attempt.number == 1:
             driver.callbacks.add("drain", lambda _end: driver.kill(), 60.0)
         driver.start(plan)
         driver.await_all()
@@ -117,7 +117,7 @@ def test_one_that_does_not_come_back_fails_at_its_deadline(
 
     def script(driver: SimulatedDriver) -> None:
         driver.callbacks.add("drain", print, 60.0)
-        driver.supervisor.attempt.in_background = in_background
+        driver.attempt_life.attempt.in_background = in_background
         driver.start(plan)
         driver.await_all()
 

@@ -67,7 +67,7 @@ def script_of(
     def script(driver: SimulatedDriver) -> None:
         driver.start(downstream, "downstream")  # in whatever order they were started
         driver.start(upstream, "upstream")
-        control = driver.supervisor.attempt.control
+        control = driver.attempt_life.attempt.control
         source = replace(plan().sources[0], format="json", adapter="file", identity="file /landed")
         # They name the files between the queries, which no simulated plan does; the state is of the simulated plans.
         keep_plan(control, deployment_id, "upstream", plan(sink=LANDED), NO_STATE)
@@ -155,7 +155,7 @@ def test_a_driver_killed_anywhere_in_it_is_finished_by_the_next_attempt(
 
     def kill(run: SimulatedRun, now: Phase) -> None:
         is_there = run.next_batch_id == batch_id or (now == "initialise" and run is not first_runs[name])
-        if now == phase and is_there and not driver.supervisor.attempt.latch.is_open:
+        if now == phase and is_there and not driver.attempt_life.attempt.latch.is_open:
             driver.kill()
 
     def script(driver: SimulatedDriver) -> None:

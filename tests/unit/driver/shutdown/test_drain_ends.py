@@ -14,7 +14,7 @@ from support.simulated_driver import SimulatedDriver, SimulatedStream
 
 
 def ends_of(stream: SimulatedStream) -> DrainEnds:
-    attempt, order = SimulatedDriver(stream).supervisor.attempt, order_of(stream.order(DrainNotification), 1)
+    attempt, order = SimulatedDriver(stream).attempt_life.attempt, order_of(stream.order(DrainNotification), 1)
     return DrainEnds(attempt, order, DrainSnapshots(attempt, order))
 
 

@@ -131,7 +131,7 @@ def test_a_trial_has_its_own_id_and_ends_in_time(stream: SimulatedStream, monkey
     by_at = stream.clock.now() + timedelta(days=1)
     order = replace(order, command=replace(order.command, batches_by_at=by_at))  # type: ignore[call-arg]
     (query,) = driver.queries
-    foresee(driver.supervisor.attempt, order, [query])
+    foresee(driver.attempt_life.attempt, order, [query])
     ((query_id, within_seconds),) = seen
     assert query_id not in (None, query.checkpoint.query_id())
     assert within_seconds == TRIAL_SECONDS
@@ -159,7 +159,7 @@ def test_other_orders_are_heard_while_it_is_tried(stream: SimulatedStream) -> No
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(make_plan(400))
-        driver.supervisor.attempt.in_background = under_way_for_ever
+        driver.attempt_life.attempt.in_background = under_way_for_ever
         driver.await_all()
 
     assert stream.run(script) == 0
@@ -170,7 +170,7 @@ def test_other_orders_are_heard_while_it_is_tried(stream: SimulatedStream) -> No
 
 def test_a_trial_that_the_store_cuts_short_is_begun_anew(stream: SimulatedStream) -> None:
     """An outage is no answer."""
-    attempt = stopped(stream, make_plan(40)).supervisor.attempt
+    attempt = stopped(stream, make_plan(40)).attempt_life.attempt
     order = drain_order(stream)
     foresight = Foresight(attempt)
     tries = []
@@ -209,7 +209,7 @@ class _Away:
 def test_it_is_tried_only_where_that_is_asked(stream: SimulatedStream, rehearse: bool) -> None:
     """A notification of an older version asks for no rehearsal."""
     driver = stopped(stream, make_plan(40, delay_ms=None))
-    found = foresee(driver.supervisor.attempt, drain_order(stream, rehearse=rehearse), driver.queries)
+    found = foresee(driver.attempt_life.attempt, drain_order(stream, rehearse=rehearse), driver.queries)
     assert found.tried == {"counts"}
     assert list(found.problems) == (["counts"] if rehearse else [])
     assert stream.events_of(Accepted)[-1].command["kind"] == "StopRequest"
@@ -237,7 +237,7 @@ def test_two_drains_at_once_are_tried_one_after_the_other(stream: SimulatedStrea
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan)
-        driver.supervisor.attempt.in_background = keep
+        driver.attempt_life.attempt.in_background = keep
         driver.await_all()
 
     assert driver.run(script) == 0

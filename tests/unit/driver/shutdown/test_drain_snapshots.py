@@ -49,7 +49,7 @@ def test_each_drain_of_an_attempt_keeps_its_own_state_aside(
         for number in range(3):
             driver.clock.sleep(1.2)
             order = order_of(make_command(DrainNotification, driver.clock, "d-0001"), number + 1)
-            snapshots = DrainSnapshots(driver.supervisor.attempt, order)
+            snapshots = DrainSnapshots(driver.attempt_life.attempt, order)
             assert snapshots.made_before_flush() is None
             manifest = snapshots.take("pre-drain")
             assert snapshots.take("pre-drain") == manifest == snapshots.made_before_flush()

@@ -317,7 +317,7 @@ def test_a_query_that_was_not_started_is_carried_on_and_named(stream: SimulatedS
 
 def test_the_end_of_a_script_waits_for_what_is_called_off(stream: SimulatedStream) -> None:
     """A snapshot at one barrier, or a cancelled drain, reopens the latch: then the script's end counts."""
-    attempt = SimulatedDriver(stream).supervisor.attempt
+    attempt = SimulatedDriver(stream).attempt_life.attempt
     attempt.latch.close("snapshot", Order())
     stream.clock.after(5.0, attempt.latch.reopen)
     assert end_script(attempt, None) == 0
@@ -330,7 +330,7 @@ def test_a_rehearsal_ends_a_loop_around_a_wait(stream: SimulatedStream) -> None:
     plan = make_plan(45, trigger="available_now")
 
     def script(driver: SimulatedDriver) -> None:
-        driver.supervisor.attempt.ends_loops = True
+        driver.attempt_life.attempt.ends_loops = True
         query = driver.start(plan)
         while True:
             query.await_termination(9.0)

@@ -26,7 +26,7 @@ def reach_of(driver: SimulatedDriver, mode: DrainMode | None = "default") -> Flu
     if mode is not None:
         moment = driver.clock.now()
         order = Order("c-1", 1, DrainNotification("c-1", "flights", "d-0001", moment, None, "ada", "", False, mode))
-    attempt = driver.supervisor.attempt
+    attempt = driver.attempt_life.attempt
     return FlushReach(attempt, order, recorded_plans(attempt.control, "d-0001"))
 
 
@@ -50,7 +50,7 @@ def test_the_batch_time_moves_only_where_there_are_timers_of_processing_time(
     driver = ended_by(StopRequest, make_plan(20, last_timer_ms=DUE_MS))
     query = driver.queries[0]
     if operators is not None:
-        keep_plan(driver.supervisor.attempt.control, "d-0001", query.name, plan(*operators))
+        keep_plan(driver.attempt_life.attempt.control, "d-0001", query.name, plan(*operators))
     assert reach_of(driver, mode).batch_time_ms(query, query.checkpoint) == expected
 
 
@@ -74,7 +74,7 @@ def test_why_rows_are_left_is_said_of_each_operator(kept: StateOperator, mode: D
     """Not asked for, with a time to live, or out of reach (Law 16)."""
     driver = ended_by(StopRequest, make_plan(20))
     query = driver.queries[0]
-    keep_plan(driver.supervisor.attempt.control, "d-0001", query.name, plan(kept))
+    keep_plan(driver.attempt_life.attempt.control, "d-0001", query.name, plan(kept))
     assert reach_of(driver, mode).why_left(query, kept.operator_id) == expected
 
 

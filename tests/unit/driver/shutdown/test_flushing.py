@@ -21,7 +21,7 @@ from support.simulated_sources import SimulatedSink
 
 
 def flush_of(driver: SimulatedDriver, query: LogicalQuery) -> Flush:
-    attempt = driver.supervisor.attempt
+    attempt = driver.attempt_life.attempt
     return Flush(attempt, query, "c-1", FlushReach(attempt, Order("c-1"), recorded_plans(attempt.control, "d-0001")))
 
 

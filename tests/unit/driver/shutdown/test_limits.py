@@ -22,7 +22,7 @@ class Watched:
     def __init__(self, **terms: Any) -> None:
         self.stream = SimulatedStream()
         self.stream.deploy()
-        self.attempt: Attempt = SimulatedDriver(self.stream).supervisor.attempt
+        self.attempt: Attempt = SimulatedDriver(self.stream).attempt_life.attempt
         if "batches_within_seconds" in terms:
             terms["batches_by_at"] = self.stream.clock.now() + timedelta(seconds=terms.pop("batches_within_seconds"))
         command = self.stream.order(DrainNotification, **terms)

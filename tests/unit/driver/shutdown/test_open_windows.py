@@ -36,22 +36,22 @@ def kept_in(later: list[Callable[[], None]]) -> InBackground:
 def test_the_bounds_are_read_from_the_snapshot(driver: SimulatedDriver) -> None:
     """Earliest start and latest end of the open windows, whatever the flush does to the checkpoint in the meantime."""
     driver.stream.checkpoints.delete(driver.queries[0].checkpoint.commit_key(0))
-    bounds = OpenWindows(driver.supervisor.attempt, snapshot_id(driver), driver.queries).of("counts")
+    bounds = OpenWindows(driver.attempt_life.attempt, snapshot_id(driver), driver.queries).of("counts")
     assert bounds is not None
     assert (bounds[0].timestamp(), bounds[1].timestamp()) == (4.0, 5.0)
 
 
 def test_nothing_is_known_without_a_snapshot(driver: SimulatedDriver) -> None:
     """A deployment that never committed a batch has no open window."""
-    assert OpenWindows(driver.supervisor.attempt, None, driver.queries).of("counts") is None
+    assert OpenWindows(driver.attempt_life.attempt, None, driver.queries).of("counts") is None
 
 
 def test_a_failure_to_read_them_is_no_failure_of_the_drain(driver: SimulatedDriver) -> None:
     """The log has the state reader's error, and the bounds stay unknown."""
-    windows = OpenWindows(driver.supervisor.attempt, "d-0001-stopped-000009", driver.queries)
+    windows = OpenWindows(driver.attempt_life.attempt, "d-0001-stopped-000009", driver.queries)
     assert windows.of("counts") is None
     driver.startables[0].open_windows = None  # type: ignore[method-assign,assignment]
-    windows = OpenWindows(driver.supervisor.attempt, snapshot_id(driver), driver.queries)
+    windows = OpenWindows(driver.attempt_life.attempt, snapshot_id(driver), driver.queries)
     assert windows.of("counts") is None
     assert any("open windows of counts are not known" in line for line in driver.stream.said)
 
@@ -59,8 +59,8 @@ def test_a_failure_to_read_them_is_no_failure_of_the_drain(driver: SimulatedDriv
 def test_a_drain_does_not_wait_long_for_them(driver: SimulatedDriver) -> None:
     """If the reader is slower than the flush, the bounds stay unknown; the drain waits once (Law 6)."""
     later: list[Callable[[], None]] = []
-    driver.supervisor.attempt.in_background = kept_in(later)
-    windows = OpenWindows(driver.supervisor.attempt, snapshot_id(driver), driver.queries)
+    driver.attempt_life.attempt.in_background = kept_in(later)
+    windows = OpenWindows(driver.attempt_life.attempt, snapshot_id(driver), driver.queries)
     began = driver.clock.monotonic_seconds()
     assert windows.of("counts") is None
     assert windows.of("counts") is None
@@ -71,7 +71,7 @@ def test_a_drain_does_not_wait_long_for_them(driver: SimulatedDriver) -> None:
 
 def test_the_slower_the_flush_the_longer_it_waits(driver: SimulatedDriver) -> None:
     """A busy machine or a large state slows both down; the wait stays bounded."""
-    attempt, clock = driver.supervisor.attempt, driver.clock
+    attempt, clock = driver.attempt_life.attempt, driver.clock
     attempt.in_background = kept_in([])
     for flush_seconds, waited_seconds in ((0.2, PATIENCE_SECONDS), (4.0, 4.0), (60.0, MAX_PATIENCE_SECONDS)):
         windows = OpenWindows(attempt, snapshot_id(driver), driver.queries)

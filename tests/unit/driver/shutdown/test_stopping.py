@@ -88,7 +88,7 @@ def test_an_attempt_that_knows_that_it_was_replaced_puts_no_barrier(
     def script(driver: SimulatedDriver) -> None:
         query = driver.start(plan)
         driver.clock.sleep(2.0)
-        attempt = driver.supervisor.attempt
+        attempt = driver.attempt_life.attempt
         attempt.fence.close_unclaimed()
         with pytest.raises(FencedError):
             end_at_barriers(attempt, attempt.queries.all(), "c-1")
@@ -306,7 +306,7 @@ def test_a_batch_is_cut_and_run_again_by_the_next_start(stream: SimulatedStream)
     def script(driver: SimulatedDriver) -> None:
         query = driver.start(make_plan(batch_seconds=5.0))
         driver.clock.sleep(7.0)
-        assert cut_runs(driver.supervisor.attempt, [query]) == []
+        assert cut_runs(driver.attempt_life.attempt, [query]) == []
         assert query.has_stopped_running()
         assert query.checkpoint.position().planned_id == 1
 
@@ -317,7 +317,7 @@ def test_a_batch_that_cannot_be_cut_is_named_after_the_grace(stream: SimulatedSt
     """User code ignores its interruption: the query is named after ``exit_grace_seconds`` (Law 6)."""
 
     def script(driver: SimulatedDriver) -> None:
-        query, attempt = driver.start(make_plan(batch_seconds=600.0)), driver.supervisor.attempt
+        query, attempt = driver.start(make_plan(batch_seconds=600.0)), driver.attempt_life.attempt
         driver.clock.sleep(1.0)
         attempt.in_background = never_done
         began = driver.clock.monotonic_seconds()
@@ -337,7 +337,7 @@ def overtaken(stream: SimulatedStream) -> list[object]:
 def is_tried_for_ever(driver: SimulatedDriver) -> None:
     """A script during which the rehearsal of the drain has no result."""
     driver.start(make_plan(400))
-    driver.supervisor.attempt.in_background = never_done
+    driver.attempt_life.attempt.in_background = never_done
     driver.await_all()
 
 
@@ -352,7 +352,7 @@ def test_a_drain_that_a_stop_overtook_is_told_and_done_by_the_next_attempt(strea
     command_id = slot.command.command_id
     assert overtaken(stream) == [command_id]
     assert stream.events_of(Noted)[0].at <= stream.events_of(Stopped)[0].at
-    note_overtaken_drain(driver.supervisor.attempt)
+    note_overtaken_drain(driver.attempt_life.attempt)
     assert overtaken(stream) == [command_id]
     assert stream.run(waiting_script(make_plan(400)), attempt=stream.next_attempt()) == 0
     assert [event.command_id for event in stream.events_of(Drained)] == [command_id]
@@ -365,7 +365,7 @@ def test_a_drain_that_a_failure_overtook_is_told_too(stream: SimulatedStream) ->
 
     def fails(driver: SimulatedDriver) -> None:
         driver.start(make_plan(400))
-        driver.supervisor.attempt.in_background = never_done
+        driver.attempt_life.attempt.in_background = never_done
         driver.clock.sleep(10.0)
         raise ValueError("boom")
 

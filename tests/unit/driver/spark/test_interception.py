@@ -163,7 +163,7 @@ def test_a_second_interception_takes_the_place_of_the_first(monkeypatch: pytest.
     assert (first.asked, second.asked) == (0, 1)
 
 
-class Supervisor:
+class Decider:
     """Records what it receives about the session."""
 
     def __init__(self) -> None:
@@ -191,12 +191,12 @@ def test_the_session_of_a_script_that_fails_before_its_first_start_is_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With what the script set itself, which may be why it fails."""
-    supervisor = Supervisor()
-    interception = Interception(cast("Any", supervisor), FakeClock())
+    decider = Decider()
+    interception = Interception(cast("Any", decider), FakeClock())
     monkeypatch.setattr(SparkSession, "_instantiatedSession", _session())
     interception.tell_of_failed_script()
     interception.tell_of_failed_script()
-    (told,) = supervisor.told
+    (told,) = decider.told
     assert told[:2] == ("4.2.0", "local-1")
     assert told[2] == ("the script sets its own master local[2], which wins over local[8] of the deployment",)
 
@@ -212,7 +212,7 @@ def test_a_session_that_does_not_answer_does_not_hide_the_error_of_the_script(
     monkeypatch: pytest.MonkeyPatch, session: Any
 ) -> None:
     """There may be none, or it was stopped, or its JVM is gone."""
-    supervisor = Supervisor()
+    decider = Decider()
     monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
-    Interception(cast("Any", supervisor), FakeClock()).tell_of_failed_script()
-    assert supervisor.told == []
+    Interception(cast("Any", decider), FakeClock()).tell_of_failed_script()
+    assert decider.told == []

@@ -26,7 +26,7 @@ def keys(store: Store) -> list[str]:
 
 def test_a_claim_says_who_it_is_and_what_it_speaks(stream: SimulatedStream) -> None:
     """A controller learns from the claim which protocol versions the agent knows."""
-    claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
+    claim_attempt(SimulatedDriver(stream).attempt_life.attempt, "d-0001-a0001", "host", 7)
     claim = stream.control.claim("d-0001", 1)
     assert claim is not None
     assert (claim.launch_key, claim.pid) == ("d-0001-a0001", 7)
@@ -37,13 +37,13 @@ def test_a_claim_says_who_it_is_and_what_it_speaks(stream: SimulatedStream) -> N
 @pytest.mark.parametrize("has_beaten", [True, False])
 def test_a_claim_says_when_the_attempt_before_was_last_seen(stream: SimulatedStream, has_beaten: bool) -> None:
     """Its own heartbeats take the place of that one, and nothing else reports how long a killed driver ran."""
-    claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
+    claim_attempt(SimulatedDriver(stream).attempt_life.attempt, "d-0001-a0001", "host", 7)
     beat = Heartbeat(STREAM, "d-0001", 1, stream.clock.now(), {})
     if has_beaten:
         stream.control.put_heartbeat(beat)
     stream.clock.advance(600)
     driver = SimulatedDriver(stream, attempt=stream.next_attempt())
-    claim_attempt(driver.supervisor.attempt, "d-0001-a0002", "host", 8)
+    claim_attempt(driver.attempt_life.attempt, "d-0001-a0002", "host", 8)
     first, second = stream.events_of(Claimed)
     assert (first.earlier_attempt, first.earlier_beat_at) == (None, None)
     assert (second.earlier_attempt, second.earlier_beat_at) == ((1, beat.at) if has_beaten else (None, None))
@@ -53,7 +53,7 @@ def test_a_claim_says_why_the_attempt_was_asked_for(stream: SimulatedStream) -> 
     """``events`` reports the reason of each attempt: of the first its deploy's, then that of the register."""
     stream.next_attempt()
     stream.control.update_register(lambda now: replace(now, attempt_reason="room again"), by="test")
-    claim_attempt(SimulatedDriver(stream, attempt=2).supervisor.attempt, "d-0001-a0002", "host", 7)
+    claim_attempt(SimulatedDriver(stream, attempt=2).attempt_life.attempt, "d-0001-a0002", "host", 7)
     assert [event.reason for event in stream.events_of(Claimed)] == ["room again"]
 
 
@@ -62,19 +62,19 @@ def test_an_attempt_that_is_not_current_claims_nothing_and_writes_nothing(stream
     stream.point_register("d-0001", 2)
     before = keys(stream.checkpoints)
     with pytest.raises(FencedError):
-        claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
+        claim_attempt(SimulatedDriver(stream).attempt_life.attempt, "d-0001-a0001", "host", 7)
     assert keys(stream.checkpoints) == before
 
 
 def test_the_second_driver_of_an_attempt_stops(stream: SimulatedStream) -> None:
     """One attempt is one driver process (1a.8)."""
-    claim_attempt(SimulatedDriver(stream).supervisor.attempt, "d-0001-a0001", "host", 7)
+    claim_attempt(SimulatedDriver(stream).attempt_life.attempt, "d-0001-a0001", "host", 7)
     second = SimulatedDriver(stream)
     before = keys(stream.checkpoints)
     with pytest.raises(FencedError) as caught:
-        claim_attempt(second.supervisor.attempt, "d-0001-a0001", "other", 8)
+        claim_attempt(second.attempt_life.attempt, "d-0001-a0001", "other", 8)
     assert caught.value.context["host"] == "host"
-    assert second.supervisor.attempt.fence.is_fenced
+    assert second.attempt_life.attempt.fence.is_fenced
     assert keys(stream.checkpoints) == before
 
 
@@ -84,7 +84,7 @@ def test_a_driver_replaced_while_it_claims_stops(stream: SimulatedStream) -> Non
     store = FaultyStore(stream.checkpoints, plan)
     driver = SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock))
     with pytest.raises(FencedError):
-        claim_attempt(driver.supervisor.attempt, "d-0001-a0001", "host", 7)
+        claim_attempt(driver.attempt_life.attempt, "d-0001-a0001", "host", 7)
     assert stream.events_of(Claimed) == []
 
 
@@ -96,7 +96,7 @@ def test_a_claim_outlasts_a_short_outage(fault: Fault) -> None:
         stream.deploy()
         store = FaultyStore(stream.checkpoints, FaultPlan({number: fault}))
         driver = SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock))
-        claim_attempt(driver.supervisor.attempt, "d-0001-a0001", "host", 7)
+        claim_attempt(driver.attempt_life.attempt, "d-0001-a0001", "host", 7)
         assert stream.kinds() == ["Claimed"]
 
 
@@ -106,14 +106,14 @@ def test_a_store_that_stays_away_ends_the_claim(stream: SimulatedStream) -> None
     store = FaultyStore(stream.checkpoints, FaultPlan(faults))
     driver = SimulatedDriver(stream, control=StreamControl(store, STREAM, stream.clock))
     with pytest.raises(UnavailableError):
-        claim_attempt(driver.supervisor.attempt, "d-0001-a0001", "host", 7)
+        claim_attempt(driver.attempt_life.attempt, "d-0001-a0001", "host", 7)
     assert 60 <= stream.clock.monotonic_seconds() <= 62
 
 
 def test_the_agent_says_the_version_of_the_package(stream: SimulatedStream) -> None:
     """It is written once, in the package's root, which travels with the driver."""
     driver = SimulatedDriver(stream)
-    claim_attempt(driver.supervisor.attempt, "d-0001-a0001", "host", 7)
+    claim_attempt(driver.attempt_life.attempt, "d-0001-a0001", "host", 7)
     claim = stream.control.claim("d-0001", 1)
     assert claim is not None
     assert claim.agent_version == airflow_streamstate.__version__

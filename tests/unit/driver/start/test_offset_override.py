@@ -115,7 +115,7 @@ def test_a_driver_that_died_while_it_was_built_tells_it_once(stream: SimulatedSt
 
     def dying(driver: SimulatedDriver) -> None:
         startable = driver.startable_of(plan)
-        original = driver.supervisor.attempt.reporter.write
+        original = driver.attempt_life.attempt.reporter.write
 
         def write(kind: Any, **fields: Any) -> Any:
             event = original(kind, **fields)
@@ -123,7 +123,7 @@ def test_a_driver_that_died_while_it_was_built_tells_it_once(stream: SimulatedSt
                 driver.kill()
             return event
 
-        driver.supervisor.attempt.reporter.write = write  # type: ignore[method-assign]
+        driver.attempt_life.attempt.reporter.write = write  # type: ignore[method-assign]
         driver.start_with(startable)
 
     assert stream.run(dying, "d-0002") is None

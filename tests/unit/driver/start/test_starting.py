@@ -109,7 +109,7 @@ def test_a_query_started_when_the_flush_has_begun_is_not_run(stream: SimulatedSt
 
     def script(driver: SimulatedDriver) -> None:
         def start_late() -> None:  # as another thread of the script would
-            if driver.supervisor.attempt.latch.flush_has_begun and len(driver.queries) == 1:
+            if driver.attempt_life.attempt.latch.flush_has_begun and len(driver.queries) == 1:
                 assert driver.start(late, "b").is_active()
 
         driver.start(plan, "a")
@@ -129,7 +129,7 @@ def test_a_query_started_during_a_stop_is_over_with_it(stream: SimulatedStream) 
 
     def script(driver: SimulatedDriver) -> None:
         driver.start(plan, "a")
-        while driver.supervisor.attempt.latch.is_open:
+        while driver.attempt_life.attempt.latch.is_open:
             driver.clock.sleep(0.1)
         driver.start(make_plan(), "b")
         driver.await_all()
@@ -172,13 +172,13 @@ def test_a_start_that_cannot_ask_the_run_before_leaves_no_run_that_nobody_superv
         with pytest.raises(UnavailableError):
             driver.start(plan)
         assert driver.startables[1].runs == []
-        assert driver.supervisor.attempt.latch.is_open
+        assert driver.attempt_life.attempt.latch.is_open
         driver.clock.sleep(60)
 
     stream.order_at(25.0, StopRequest)
     assert stream.run(script) == 0
     (stopped,) = stream.events_of(Stopped)
-    checkpoint = SimulatedDriver(stream).supervisor.attempt.checkpoint_of("counts")
+    checkpoint = SimulatedDriver(stream).attempt_life.attempt.checkpoint_of("counts")
     assert checkpoint.position().batch_id == stopped.queries["counts"].batch_id
 
 
@@ -294,7 +294,7 @@ def test_the_session_is_told_once(stream: SimulatedStream) -> None:
     """A script that makes several sessions has one Started."""
 
     def script(driver: SimulatedDriver) -> None:
-        driver.supervisor.session_started("4.2.0", "local-2", ["too late"])
+        driver.attempt_life.session_started("4.2.0", "local-2", ["too late"])
 
     assert stream.run(script) == 0
     assert [event.application_id for event in stream.events_of(Started)] == ["local-1"]

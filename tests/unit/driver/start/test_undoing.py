@@ -289,7 +289,7 @@ def test_law_14_building_without_an_undo_touches_no_sink() -> None:
     story.back()
     held = list(story.plan.sink.batches)
     driver = SimulatedDriver(story.stream, "d-0003")
-    built = Builder(driver.supervisor.attempt).ensure(NAME, driver.startable_of(story.with_bounds(11)))
+    built = Builder(driver.attempt_life.attempt).ensure(NAME, driver.startable_of(story.with_bounds(11)))
     assert built.how == "restored"
     assert story.plan.sink.batches == held
     assert story.stream.events_of(Undoing, "d-0003") == []

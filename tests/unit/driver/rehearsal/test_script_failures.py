@@ -57,7 +57,7 @@ def raised(distance: object) -> Exception:
 def test_the_arguments_come_first_and_no_value_is_long() -> None:
     """A value that cannot be shown is reported as such."""
     found = values_at(raised(447).__traceback__)
-    assert found.startswith("test_failures.py, line ")
+    assert found.startswith("test_script_failures.py, line ")
     assert ", in speed: distance=447, minutes=0, text=<str of 1000>" in found
     assert "silent=<Silent instance at" in found or "silent=<RuntimeError in its repr>" in found
     assert len(found) < 400
