@@ -64,8 +64,16 @@ def _part(text: str) -> tuple[int, int]:
     return int(number), int(parts)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests read their tier's settings while they are collected."""
+    """Tests read their tier's settings while they are collected.
+
+    Where several workers with real servers and JVMs share a machine, two tests may run once more. Each is reported
+    with its traceback: a finding, not noise. In ``fast`` none is repeated.
+    """
+    has_workers = _is_worker() or config.getoption("dist", "no") != "no"
+    if config.getoption("--tier") in tiers.REPEATED and has_workers and config.option.reruns is None:
+        config.option.reruns, config.option.max_suite_reruns, config.option.rerun_show_tracebacks = 1, 2, True
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell ignores it for what it runs in the background, and so would every program that a test interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -96,14 +104,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Under tox each tier leaves the durations of its tests alongside the environment.
-
-    Where several workers with real servers and JVMs share a machine, two tests may run once more. Each is reported
-    with its traceback: a finding, not noise. In ``fast`` none is repeated.
-    """
+    """Under tox each tier leaves the durations of its tests alongside the environment."""
     tier, place = config.getoption("--tier"), os.environ.get("TOX_ENV_DIR")
-    if tier in tiers.REPEATED and config.option.numprocesses and config.option.reruns is None:
-        config.option.reruns, config.option.max_suite_reruns, config.option.rerun_show_tracebacks = 1, 2, True
     if tier and place and not config.option.xmlpath and not _is_worker():
         config.option.xmlpath = str(Path(place).parent / f"{tier}.xml")
 

@@ -89,7 +89,7 @@ def everything(desk: Desk) -> dict[str, str]:
 
 def rehearsals(desk: Desk) -> list[Path]:
     """The folder of each."""
-    return sorted((desk.home / "jobs" / "rehearsals").iterdir())
+    return sorted((desk.home / "jobs" / "scratch").iterdir())
 
 
 def of_rehearsals(desk: Desk) -> set[str]:

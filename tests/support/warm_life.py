@@ -108,7 +108,7 @@ class Life:
         return self.deployer.deploy(self.wish(script, f"deploy-{version}"), f"deploy-{version}", view.rehearsal_id)
 
     def folder_of(self, view: RehearsalView) -> Path:
-        return self.base / "home" / STREAM / "rehearsals" / view.rehearsal_id
+        return self.base / "home" / STREAM / "scratch" / view.rehearsal_id
 
     def launch_of(self, view: RehearsalView) -> Path:
         """The folder of its driver."""
