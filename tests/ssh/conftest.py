@@ -7,9 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from airflow_streamstate.launch import ssh_connection
 from support import sshd
 from support.launches import nothing_left_behind
 from support.sshd import Sshd, running_sshd
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """No test here is about an answer that is late, and beside JVMs of other workers a login may take seconds."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(ssh_connection, "STEP_SECONDS", 60.0)
+        monkeypatch.setattr(ssh_connection, "SILENCE_SECONDS", 60.0)
+        yield
 
 
 @pytest.fixture(scope="session")
