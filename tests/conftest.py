@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tests read their tier's settings while they are collected.
 
     Where several workers with real servers and JVMs share a machine, two tests may run once more. Each is reported
-    with its traceback: a finding, not noise. In ``fast`` none is repeated.
+    with its traceback: a finding, not noise. In ``quick`` none is repeated.
     """
     has_workers = _is_worker() or config.getoption("dist", "no") != "no"
     if config.getoption("--tier") in tiers.REPEATED and has_workers and config.option.reruns is None:

@@ -29,7 +29,7 @@ ORDER = ("airflow", "kafka", "cluster", "yarn", "kubernetes", "sinks", "spark", 
 
 TOGETHER = ("cluster", "kafka", "yarn")
 """Folders whose tests share a server that takes half a minute to start: one worker runs all tests of one."""
-REPEATED = {"full", "named"}
+REPEATED = set(TIERS)
 """Tiers in which a test that fails is tried once more."""
 
 SETTINGS = {
