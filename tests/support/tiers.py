@@ -18,6 +18,17 @@ QUICK = "quick"
 QUICK_FOLDERS = {"unit", "structure"}
 AIRFLOW_UNITS = {"hooks", "notifications", "operators", "page", "sensors", "triggers"}
 """Folders of ``tests/unit`` that import Airflow."""
+SPARK_UNITS = {
+    "unit/connectors/test_partitioned.py",
+    "unit/demo/test_site.py",
+    "unit/driver/rehearsal/test_script_failures.py",
+    "unit/driver/spark/test_jvm.py",
+    "unit/driver/spark/test_progress.py",
+    "unit/sources/test_growing_files.py",
+    "unit/sources/test_planner.py",
+    "unit/sources/test_spark_source.py",
+}
+"""Files that import pyspark or what comes with it."""
 
 FAST_FOLDERS = {"unit", "structure", "contract", "sim", "net"}
 NAMED_FOLDERS = {"compat", "kubernetes", "soak", "emr_live"}
@@ -81,7 +92,8 @@ def is_quick(folders: tuple[str, ...], marks: set[str]) -> bool:
 
 def is_quick_place(folders: tuple[str, ...]) -> bool:
     """Whether tests of ``quick`` may be below these folders; what is elsewhere is not even imported."""
-    return folders[0] in QUICK_FOLDERS and not (folders[0] == "unit" and set(folders[1:2]) & AIRFLOW_UNITS)
+    imports_airflow = folders[0] == "unit" and set(folders[1:2]) & AIRFLOW_UNITS
+    return folders[0] in QUICK_FOLDERS and not imports_airflow and "/".join(folders) not in SPARK_UNITS
 
 
 def part_of(node_id: str, parts: int) -> int:
