@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import airflow_streamstate
-from support import airflow_home, tiers
+from support import airflow_home, quick_imports, tiers
 from support.tested_package import misplaced
 
 if TYPE_CHECKING:
@@ -26,9 +25,8 @@ TESTS = Path(__file__).parent
 assert airflow_home.HOME.is_dir()  # made before anything imports Airflow, whichever tests run
 
 # No test times anything: a busy machine is not a failure.
-EXAMPLES = "STREAMSTATE_EXAMPLES"
-"""A variable: how many examples of a property are tried at most."""
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(tiers.QUICK, settings.get_profile("house"), max_examples=10)
 settings.load_profile("house")
 
 
@@ -54,14 +52,6 @@ _use_memory_for_temporary_files()
 def pytest_addoption(parser: pytest.Parser) -> None:
     choices = (tiers.QUICK, *tiers.TIERS)
     parser.addoption("--tier", choices=choices, help="run one tier alone (docs/project/contributing.md)")
-    parser.addoption("--part", type=_part, metavar="K/N", help="run the K-th of N parts of the tier alone")
-
-
-def _part(text: str) -> tuple[int, int]:
-    number, _, parts = text.partition("/")
-    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
-        raise argparse.ArgumentTypeError(f"{text} is no part; give 1/2 for the first of two")
-    return int(number), int(parts)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -71,17 +61,17 @@ def pytest_configure(config: pytest.Config) -> None:
     Where several workers with real servers and JVMs share a machine, two tests may run once more. Each is reported
     with its traceback: a finding, not noise. In ``quick`` none is repeated.
     """
-    has_workers = _is_worker() or config.getoption("dist", "no") != "no"
-    if config.getoption("--tier") in tiers.REPEATED and has_workers and config.option.reruns is None:
+    tier, has_workers = config.getoption("--tier"), _is_worker() or config.getoption("dist", "no") != "no"
+    if tier == tiers.QUICK:
+        quick_imports.refuse()
+        settings.load_profile(tiers.QUICK)
+    elif tier and has_workers and config.option.reruns is None:
         config.option.reruns, config.option.max_suite_reruns, config.option.rerun_show_tracebacks = 1, 2, True
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell ignores it for what it runs in the background, and so would every program that a test interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name, value in tiers.SETTINGS.get(config.getoption("--tier"), {}).items():
+    for name, value in tiers.SETTINGS.get(tier, {}).items():
         os.environ.setdefault(name, value)
-    if EXAMPLES in os.environ:
-        settings.register_profile("few", settings.get_profile("house"), max_examples=int(os.environ[EXAMPLES]))
-        settings.load_profile("few")
     # What commands of tests allow is kept there, and not in the list of the person who runs them.
     os.environ.setdefault(
         "STREAMSTATE_ALLOWED", f"{tempfile.gettempdir()}/streamstate-tests-{os.getuid()}/allowed.json"
@@ -123,9 +113,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The tests of the tier, and what takes long first, so that no worker ends long after the other."""
     if (tier := config.getoption("--tier")) is not None:
         _keep(config, items, lambda item: tier in tiers.tiers_of_item(item, TESTS))
-    if (part := config.getoption("--part")) is not None:
-        number, parts = part
-        _keep(config, items, lambda item: tiers.part_of(item.nodeid, parts) == number)
     items.sort(key=lambda item: tiers.rank_of_item(item, TESTS))
 
 

@@ -18,6 +18,7 @@ from airflow_streamstate.launch.folder import LaunchFolder
 PROC = Path("/proc")
 EXEC_LOOK_SECONDS = 0.001
 EXEC_LOOKS = 2_000
+"""An ``execve`` takes microseconds, unless the machine gives the process no time."""
 
 
 @dataclass(frozen=True)

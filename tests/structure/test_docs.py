@@ -125,6 +125,7 @@ def test_every_include_of_a_file_is_one() -> None:
     assert [place for place in included if not (ROOT / place.partition(":")[0]).exists()] == []
 
 
+@pytest.mark.fast
 def test_every_python_snippet_stands() -> None:
     """What is not quoted from a file parses, and imports what is there."""
     for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]:

@@ -1,21 +1,14 @@
-"""What each tier runs, and which worker: parts of a tier together are the tier."""
+"""What each tier runs, and in which worker."""
 
 from __future__ import annotations
 
-from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from support.tiers import is_quick, part_of, scope_of
+from support.tiers import NOT_QUICK, is_quick, scope_of
 
-
-def test_each_test_is_in_one_part_and_parts_are_of_one_size() -> None:
-    """The same in each process, so that workers agree; no part is much larger."""
-    found = Counter(part_of(f"tests/spark/test_drains.py::test_rows[{number}]", 2) for number in range(1000))
-    assert set(found) == {1, 2}
-    assert min(found.values()) > 400
-    assert [part_of(name, 2) for name in ("a", "b", "c", "d")] == [2, 2, 1, 1]
-    assert part_of("tests/spark/test_drains.py::test_rows", 1) == 1
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +31,8 @@ def test_tests_with_one_slow_server_run_in_one_worker(node_id: str, scope: str) 
         (("structure", "test_rooms.py"), {"parametrize"}, True),
         (("unit", "plan", "test_rules.py"), {"fast"}, False),
         (("unit", "operators", "test_deploy.py"), set(), False),
+        (("unit", "test_assets.py"), set(), False),
+        (("unit", "sources", "test_planner_x.py"), set(), True),
         (("contract", "store", "test_promises.py"), set(), False),
     ],
 )
@@ -46,3 +41,8 @@ def test_quick_is_units_and_structure_without_airflow(
 ) -> None:
     """And without what is marked as slow."""
     assert is_quick(folders, marks) is expected
+
+
+def test_what_quick_leaves_out_is_there() -> None:
+    """A renamed file has its new name there; any other import of Airflow or Spark is refused in the run."""
+    assert [place for place in NOT_QUICK if not (TESTS / place).exists()] == []

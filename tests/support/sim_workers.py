@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 
 FEW = 8
-"""So many lives are lived here: a fork of a test run with thousands of tests costs more."""
+"""This many lives run in this process: to fork a run with thousands of collected tests takes longer than a life."""
 LIMIT_SECONDS = 1_800
 """A worker whose parent was killed does not live on."""
 

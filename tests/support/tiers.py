@@ -7,7 +7,6 @@ A test of ``tests/sim`` belongs to the later tiers, too: each runs more of its c
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,28 @@ TIERS = ("fast", "full", "named")
 QUICK = "quick"
 
 QUICK_FOLDERS = {"unit", "structure"}
-AIRFLOW_UNITS = {"hooks", "notifications", "operators", "page", "sensors", "triggers"}
-"""Folders of ``tests/unit`` that import Airflow."""
-SPARK_UNITS = {
+NOT_QUICK = (
+    "structure/test_sinks_page.py",
+    "structure/test_terms.py",
     "unit/connectors/test_partitioned.py",
+    "unit/controller/commands/test_snapshot_requests.py",
     "unit/demo/test_site.py",
     "unit/driver/rehearsal/test_script_failures.py",
-    "unit/driver/spark/test_jvm.py",
-    "unit/driver/spark/test_progress.py",
+    "unit/driver/spark",
+    "unit/driver/test_main.py",
+    "unit/hooks",
+    "unit/notifications",
+    "unit/operators",
+    "unit/page",
+    "unit/sensors",
     "unit/sources/test_growing_files.py",
     "unit/sources/test_planner.py",
     "unit/sources/test_spark_source.py",
-}
-"""Files that import pyspark or what comes with it."""
+    "unit/test_assets.py",
+    "unit/test_provider_info.py",
+    "unit/triggers",
+)
+"""Files and folders that import Airflow or Spark."""
 
 FAST_FOLDERS = {"unit", "structure", "contract", "sim", "net"}
 NAMED_FOLDERS = {"compat", "kubernetes", "soak", "emr_live"}
@@ -40,11 +48,7 @@ ORDER = ("airflow", "kafka", "cluster", "yarn", "kubernetes", "sinks", "spark", 
 
 TOGETHER = ("cluster", "kafka", "yarn")
 """Folders whose tests share a server that takes half a minute to start: one worker runs all tests of one."""
-REPEATED = set(TIERS)
-"""Tiers in which a test that fails is tried once more."""
-
 SETTINGS = {
-    QUICK: {"STREAMSTATE_EXAMPLES": "10"},
     "fast": {"STREAMSTATE_SIM": "sample"},
     "full": {},
     "named": {"STREAMSTATE_SIM": "full", "STREAMSTATE_TRUTH": "full", "STREAMSTATE_SINKS": "full"},
@@ -92,13 +96,9 @@ def is_quick(folders: tuple[str, ...], marks: set[str]) -> bool:
 
 def is_quick_place(folders: tuple[str, ...]) -> bool:
     """Whether tests of ``quick`` may be below these folders; what is elsewhere is not even imported."""
-    imports_airflow = folders[0] == "unit" and set(folders[1:2]) & AIRFLOW_UNITS
-    return folders[0] in QUICK_FOLDERS and not imports_airflow and "/".join(folders) not in SPARK_UNITS
-
-
-def part_of(node_id: str, parts: int) -> int:
-    """The part of its tier, from 1 on, in which a test runs where the tier is run in this many parts."""
-    return int(hashlib.sha256(node_id.encode()).hexdigest(), 16) % parts + 1
+    path = "/".join(folders)
+    is_left_out = any(path == place or path.startswith(f"{place}/") for place in NOT_QUICK)
+    return folders[0] in QUICK_FOLDERS and not is_left_out
 
 
 def scope_of(node_id: str) -> str:
