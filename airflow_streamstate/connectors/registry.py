@@ -79,7 +79,8 @@ def _installed(group: str, problems: list[str]) -> list[EntryPoint]:
     for package in importlib.metadata.distributions():
         try:
             if group in (package.read_text("entry_points.txt") or "") and package.name not in found:
-                found[package.name] = list(package.entry_points.select(group=group))
+                first = importlib.metadata.distribution(package.name)
+                found[package.name] = list(first.entry_points.select(group=group))
         except Exception as error:
             place = package.locate_file("")
             problems.append(f"the entry points of a package in {place} cannot be read: {_describe(error)}")

@@ -124,6 +124,15 @@ def test_only_the_first_package_of_a_name_counts(tmp_path: Path, monkeypatch: py
     assert find_connectors(SOURCES, SourceConnector).problems == ()
 
 
+def test_a_release_without_connectors_hides_those_of_another_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The modules of the first release are loaded, which has none of them."""
+    install(tmp_path / "old", "theirs", f"[{SOURCES}]\nx = no_such_module:X\n".encode(), monkeypatch)
+    install(tmp_path / "new", "theirs", b"[console_scripts]\nx = json.tool:main\n", monkeypatch)
+    assert find_connectors(SOURCES, SourceConnector).problems == ()
+
+
 def test_others_are_asked_before_ours_and_each_once() -> None:
     """A foreign connector can know a source better; a package that is on the path twice is one package."""
     ours = point("airflow_streamstate.connectors.plain:RateSource", "a")
