@@ -20,7 +20,7 @@ class Sweep(Protocol):
         Args:
             cases: one for each life.
             live: lives it; is given the number of the life, too.
-            every: where ``STREAMSTATE_SIM`` is not set, each third of each n-th case runs.
+            every: where ``STREAMSTATE_SIM`` is not set, one of six of each n-th case runs.
         """
 
 

@@ -1,7 +1,7 @@
 """The cases of a simulator sweep that run.
 
 The tier sets ``STREAMSTATE_SIM`` (``support/tiers.py``): ``full`` runs every case, ``sample`` one of each sweep.
-Where it is not set each third case runs, or each third of each n-th, as the sweep sets. ``STREAMSTATE_SIM_SEED``
+Where it is not set each sixth case runs, or each sixth of each n-th, as the sweep sets. ``STREAMSTATE_SIM_SEED``
 chooses which.
 """
 
@@ -12,6 +12,8 @@ import random
 
 SAMPLE = 1
 """Cases of one sweep in a sample."""
+PART = 6
+"""Where the tier sets nothing, one of so many cases runs."""
 
 
 def chosen_cases(cases: list[object], every: int) -> list[object]:
@@ -22,5 +24,5 @@ def chosen_cases(cases: list[object], every: int) -> list[object]:
     seed = int(os.environ.get("STREAMSTATE_SIM_SEED", "0"))
     if setting == "sample":
         return random.Random(seed).sample(cases, min(SAMPLE, len(cases)))
-    step = 3 * every
+    step = PART * every
     return cases[seed % step :: step] or cases[:1]
