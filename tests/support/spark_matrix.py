@@ -35,6 +35,8 @@ CELLS: dict[str, dict[str, Any]] = {
     "rocksdb, format 2, changelog": {"state_format": 2, "changelog": True},
     "rocksdb, offset log 2": {"offset_log": 2},
     "rocksdb, maps and clocks": {"story": "clocks"},
+    "rocksdb, shared": {"story": "shared"},
+    "hdfs, shared": {"provider": "hdfs", "story": "shared"},
 }
 """How each is written, as ``spark_lab.Cell`` has it."""
 OTHERS = tuple(version for version in VERSIONS if version != IN_FULL)

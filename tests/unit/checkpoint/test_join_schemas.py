@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.checkpoint.log import crc_key_of
-from airflow_streamstate.checkpoint.repair import accept_nulls, with_nulls
+from airflow_streamstate.checkpoint.state_files import accept_nulls, with_nulls
 from airflow_streamstate.errors import DataError
 from support.checkpoints import memory_checkpoint
 
