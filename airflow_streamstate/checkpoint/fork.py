@@ -75,8 +75,8 @@ def place_files(store: Store, files: Mapping[str, str], target: Checkpoint) -> N
     """Link files (path in the target -> key of the object) into a checkpoint that is being built, in no fixed order.
 
     The metadata of ``transformWithState`` names its schema files by absolute path: as a link, the new checkpoint would
-    read from the old one, and later clean up there (Law 4). So that file is rewritten. So are the schemas of joins, which
-    Spark 3.5 records so that no other Spark and no empty batch fits them.
+    read from the old one, and later clean up there (Law 4). So that file is rewritten; so are the schemas of joins, as
+    Spark 3.5 records them so that no other Spark and no empty batch fits them.
 
     Raises:
         ObjectMissingError: one of them is not there.

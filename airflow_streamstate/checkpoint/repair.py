@@ -15,7 +15,6 @@ from airflow_streamstate.checkpoint.log import (
     BarrierMark,
     Checkpoint,
     Position,
-    delete_with_crc,
     format_offset_entry,
     parse_offset_entry,
     replace_entry,

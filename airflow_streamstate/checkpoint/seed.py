@@ -52,7 +52,7 @@ PINNED_BY_ALL = (
     "spark.sql.streaming.statefulOperator.useStrictDistribution",
     "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
 )
-"""Every Spark from 3.5 on pins these in ``conf`` of every entry; where one is missing, Spark takes the oldest state format."""
+"""Every Spark from 3.5 on pins these in ``conf`` of every entry; without one, Spark takes the oldest state format."""
 PINNED_SINCE_4_0 = (ENCODING,)
 PINNED_SINCE_4_2 = (
     "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion",

@@ -34,6 +34,7 @@ _VERSION = re.compile(r"([1-9][0-9]*)(?:_([0-9a-f-]+))?\.(zip|changelog|delta|sn
 # an aggregation where it groups by nothing.
 _LIMIT, _AGGREGATION = "globalLimit", "stateStoreSave"
 _FIRST_SCHEMA = re.compile(rb'\{"type":"struct","fields":\[(\])?')
+_SCHEMA_OF_STORE = re.compile(r"([0-9]+)/0(/[^/_][^/]*)?/_metadata/schema")
 _SCHEMA_FOLDERS = frozenset({"_metadata", "_stateSchema"})
 _NUMBERED = re.compile(r"([0-9]+)(?:_[0-9a-f-]+)?")
 MAX_PARTITIONS = 100_000
@@ -217,10 +218,10 @@ def _schema_paths(paths: set[str], batch_id: int) -> Iterator[str]:
 
 
 def _store_folders(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> list[str]:
-    """All stores in the operators' metadata, and any other that has this very version.
+    """All stores in the operators' metadata, those of operators without (Spark 3.5), and any other that has this very
+    version.
 
-    With the first a lost partition is an error, the second covers operators without metadata; left-overs of a
-    repartitioning are in neither.
+    With the first two a lost partition is an error; left-overs of a repartitioning are in none.
     """
     folders = {
         f"{operator.operator_id}/{partition}" if store == "default" else f"{operator.operator_id}/{partition}/{store}"
@@ -228,12 +229,33 @@ def _store_folders(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> li
         for store, partitions in operator.stores.items()
         for partition in range(partitions)
     }
+    folders |= _folders_without_metadata(checkpoint, paths, batch_id)
     for path in paths:
         folder, _, name = path.rpartition("/")
         found = _VERSION.fullmatch(name)
         if found is not None and int(found[1]) == batch_id + 1:
             folders.add(folder)
     return sorted(folders)
+
+
+def _folders_without_metadata(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> set[str]:
+    """The stores of operators that Spark 3.5 wrote: their schemas, in the partitions that the entry pins.
+
+    An operator that is in one partition alone (a limit, an aggregation that groups by nothing) has one.
+    """
+    schemas = [found for path in paths if (found := _SCHEMA_OF_STORE.fullmatch(path)) is not None]
+    without = [found for found in schemas if _metadata_path(paths, int(found[1]), batch_id) is None]
+    entry = checkpoint.read_offset(batch_id) if without and batch_id >= 0 else None
+    pinned = "" if entry is None else entry.conf.get("spark.sql.shuffle.partitions", "")
+    if not pinned.isdecimal() or int(pinned) > MAX_PARTITIONS:
+        return set()
+    partitions = [path.split("/")[:2] for path in paths if path.count("/") > 1]
+    several = {operator for operator, partition in partitions if partition.isdecimal() and partition != "0"}
+    return {
+        f"{found[1]}/{partition}{found[2] or ''}"
+        for found in without
+        for partition in range(int(pinned) if found[1] in several else 1)
+    }
 
 
 def _next_version_paths(checkpoint: Checkpoint, paths: set[str], version: int) -> Iterator[str]:

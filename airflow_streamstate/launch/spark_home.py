@@ -16,6 +16,7 @@ from pathlib import Path
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.folder import translated, write_file
+from airflow_streamstate.launch.submit_options import DEFAULTS_FILE
 from airflow_streamstate.store.open import is_readable_on_its_way
 
 SPARK_SUBMIT = "spark-submit"
@@ -96,6 +97,11 @@ def home_of(submit: SparkSubmit, environ: Mapping[str, str]) -> Path | None:
     unpacked = [path.parent.parent for path in (program, program.resolve())]
     of_pip = [*program.parent.parent.glob("lib/python3*/site-packages/pyspark")]
     return next((folder for folder in (*named, *unpacked, *of_pip) if (folder / "jars").is_dir()), None)
+
+
+def defaults_file(spark_home: Path, environ: Mapping[str, str]) -> Path:
+    """The file of an installation's default settings, which need not exist."""
+    return Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf") / DEFAULTS_FILE
 
 
 def version_of(spark_home: Path | None) -> str:

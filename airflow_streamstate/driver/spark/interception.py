@@ -195,7 +195,9 @@ def check_timeout(timeout: float | None, *, zero_is_allowed: bool) -> None:
     if not isinstance(timeout, int | float) or timeout < 0 or (timeout == 0 and not zero_is_allowed):
         raise PySparkValueError(
             # By position: Spark 3.5 has other names for these two.
-            None, "VALUE_NOT_POSITIVE", {"arg_name": "timeout", "arg_value": type(timeout).__name__}
+            None,
+            "VALUE_NOT_POSITIVE",
+            {"arg_name": "timeout", "arg_value": type(timeout).__name__},
         )
 
 
