@@ -99,6 +99,36 @@ def home_of(submit: SparkSubmit, environ: Mapping[str, str]) -> Path | None:
     return next((folder for folder in (*named, *unpacked, *of_pip) if (folder / "jars").is_dir()), None)
 
 
+def environment_of_spark(path: str) -> dict[str, str]:
+    """The variables by which a launch finds a Spark.
+
+    Args:
+        path: of an installation (``bin/spark-submit``, ``jars``), or of a virtual environment that has pyspark: then
+            its Python is that of the driver and of the workers.
+
+    Raises:
+        InvalidRequestError: there is no Spark.
+    """
+    # Not resolved: a link such as /opt/spark may be what is to be kept.
+    folder = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100
+    python = folder / "bin" / "python"
+    of_pip = [home for home in sorted(folder.glob("lib/python3*/site-packages/pyspark")) if _is_installation(home)]
+    if of_pip and _is_executable(python):
+        own = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(python))
+        return {"SPARK_HOME": str(of_pip[0]), **own}
+    if _is_installation(folder):
+        return {"SPARK_HOME": str(folder)}
+    raise InvalidRequestError(
+        "there is no Spark at this path",
+        spark=str(folder),
+        next_step="Name an installation, which has bin/spark-submit and jars, or a virtual environment with pyspark.",
+    )
+
+
+def _is_installation(folder: Path) -> bool:
+    return _is_executable(folder / "bin" / SPARK_SUBMIT) and (folder / "jars").is_dir()
+
+
 def defaults_file(spark_home: Path, environ: Mapping[str, str]) -> Path:
     """The file of an installation's default settings, which need not exist."""
     return Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf") / DEFAULTS_FILE
@@ -119,7 +149,7 @@ def own_pyspark() -> Path | None:
         return None
     for location in (spec.submodule_search_locations or ()) if spec else ():
         folder = Path(location)
-        if _is_executable(folder / "bin" / SPARK_SUBMIT) and (folder / "jars").is_dir():
+        if _is_installation(folder):
             return folder
     return None
 

@@ -27,6 +27,7 @@ from airflow_streamstate.controller.request.scripts import (
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
+from airflow_streamstate.launch.spark_home import environment_of_spark
 from airflow_streamstate.migration import read_migrations
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.redaction import (
@@ -286,6 +287,7 @@ def read_patch(
     application: Path | None = None,
     modules: tuple[str, ...] | None = None,
     allow_literal_secrets: bool = False,
+    spark: str = "",
     **given: Any,
 ) -> Patch:
     """Read what is given of a version.
@@ -294,6 +296,7 @@ def read_patch(
         application: local path of the script, unmodified.
         modules: globs below the script's folder: what is pinned of it; none for what the script imports from there.
         allow_literal_secrets: values under secret-like names may be recorded as they are.
+        spark: the Spark that runs the driver, as ``CodeTerms.spark``; "" for what the environment says.
         given: the other terms of a ``Version`` by name, each as a user has it: files as local paths, jars as local
             paths (also with wildcards) or URIs; None, or absent, for what stays.
 
@@ -313,7 +316,9 @@ def read_patch(
             modules=list(modules),
             next_step="Give the script, too.",
         )
-    check_texts({**named, "application": application, "modules": modules})
+    check_texts({**named, "application": application, "modules": modules, "spark": spark})
+    if spark:
+        named["environment"] = _with_spark(spark, named)
     _check(named, application, allow_literal_secrets=allow_literal_secrets)
     values, files = dict(named), list[CodeFile]()
     for name, read in _READERS.items():
@@ -591,6 +596,27 @@ def _check(named: Mapping[str, Any], application: Path | None, *, allow_literal_
             snapshot_every_seconds=settings.snapshot_every_seconds,
             next_step="Leave out the setting, or `--snapshots none`.",
         )
+
+
+def _with_spark(spark: str, named: Mapping[str, Any]) -> dict[str, str]:
+    """The given environment, with the variables that name this Spark."""
+    given, launcher = dict(named.get("environment", {})), named.get("launcher")
+    if (launcher is not None and launcher.name not in ("", LOCAL)) or named.get("spark_conn_id"):
+        raise InvalidRequestError(
+            "a Spark by its path is one of this machine, and the drivers are started elsewhere or by a connection",
+            spark=spark,
+            next_step="Name the other Spark as the launcher does: an image, a release, an archive; or change the"
+            " connection.",
+        )
+    found = environment_of_spark(spark)
+    if twice := sorted(name for name, value in found.items() if given.get(name, value) != value):
+        raise InvalidRequestError(
+            "a Spark and a variable of the environment name different installations",
+            spark=spark,
+            variables=twice,
+            next_step="Give one of them.",
+        )
+    return {**given, **found}
 
 
 def _check_launcher(launcher: LauncherChoice, spark_conn_id: str | None) -> None:
