@@ -43,6 +43,7 @@ from airflow_streamstate.errors import (
     OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
+    UnsupportedCheckpointError,
 )
 from airflow_streamstate.plan.model import QueryPlan, StateOperator
 from airflow_streamstate.plan.record import recorded_plans
@@ -342,6 +343,8 @@ class OpenWindows:
                 manifest = lease.landed(attempt.places, manifest, [query.name])
                 checkpoint = lease.folder_of(attempt.checkpoints, manifest, query.name)
                 bounds = query.startable.open_windows(attempt.uri_of(checkpoint))
+        except UnsupportedCheckpointError as error:
+            attempt.reporter.say(f"the open windows of {query.name} are not known: {error}")
         except Exception:
             attempt.reporter.say(f"the open windows of {query.name} are not known: {traceback.format_exc()}")
         self._found[query.name] = bounds
