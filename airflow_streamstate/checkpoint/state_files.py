@@ -241,21 +241,31 @@ def _store_folders(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> li
 def _folders_without_metadata(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> set[str]:
     """The stores of operators that Spark 3.5 wrote: their schemas, in the partitions that the entry pins.
 
-    An operator that is in one partition alone (a limit, an aggregation that groups by nothing) has one.
+    An operator that is in one partition alone (a limit, an aggregation that groups by nothing) has one. One that no
+    partition has this version of belongs to the script no more, or not yet.
     """
-    schemas = [found for path in paths if (found := _SCHEMA_OF_STORE.fullmatch(path)) is not None]
+    written = _partitions_of(paths, batch_id + 1)
+    schemas = [found for path in paths if (found := _SCHEMA_OF_STORE.fullmatch(path)) and found[1] in written]
     without = [found for found in schemas if _metadata_path(paths, int(found[1]), batch_id) is None]
     entry = checkpoint.read_offset(batch_id) if without and batch_id >= 0 else None
     pinned = "" if entry is None else entry.conf.get("spark.sql.shuffle.partitions", "")
     if not pinned.isdecimal() or int(pinned) > MAX_PARTITIONS:
         return set()
-    partitions = [path.split("/")[:2] for path in paths if path.count("/") > 1]
-    several = {operator for operator, partition in partitions if partition.isdecimal() and partition != "0"}
     return {
         f"{found[1]}/{partition}{found[2] or ''}"
         for found in without
-        for partition in range(int(pinned) if found[1] in several else 1)
+        for partition in range(1 if written[found[1]] == {"0"} else int(pinned))
     }
+
+
+def _partitions_of(paths: set[str], version: int) -> dict[str, set[str]]:
+    """By operator, the partitions that have this version of one of its stores."""
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        parts, name = path.split("/"), _VERSION.fullmatch(path.rpartition("/")[2])
+        if len(parts) > 2 and name is not None and int(name[1]) == version:
+            found.setdefault(parts[0], set()).add(parts[1])
+    return found
 
 
 def _next_version_paths(checkpoint: Checkpoint, paths: set[str], version: int) -> Iterator[str]:
@@ -565,7 +575,8 @@ def accept_nulls(checkpoint: Checkpoint) -> None:
             continue
         body = with_nulls(stored.body, key)
         if body != stored.body:
-            delete_with_crc(checkpoint.store, key)
+            # First: Hadoop would compare it with the new content.
+            checkpoint.store.delete(crc_key_of(key))
             checkpoint.store.put(key, body)
 
 

@@ -131,7 +131,8 @@ class PropertiesBeneath:
         if spark_home is None or not version_of(spark_home).startswith("3."):
             return cls(("--extra-properties-file",) if properties_file else ("--load-spark-defaults",))
         try:
-            return cls((), Path(properties_file or defaults_file(spark_home, environ)).read_bytes() + b"\n")
+            # A blank line ends a last line that is to be continued.
+            return cls((), Path(properties_file or defaults_file(spark_home, environ)).read_bytes() + b"\n\n")
         except OSError as error:
             if not properties_file and isinstance(error, FileNotFoundError):
                 return cls(())
@@ -497,12 +498,18 @@ class DriverBundle:
         environment: variables that the request sets; may hold secrets. ``driver.json`` has them too, for a launcher
             that cannot keep variables secret: the runner sets them.
         conf: Spark's configuration as in the properties file; may hold secrets.
+        beneath: what is in the properties file above that: the defaults of a Spark that cannot load them besides.
     """
 
     files: Mapping[str, bytes]
     submit_arguments: tuple[str, ...]
     environment: Mapping[str, str]
     conf: Mapping[str, str]
+    beneath: bytes = b""
+
+    def with_conf(self, conf: Mapping[str, str]) -> DriverBundle:
+        """The bundle with another configuration."""
+        return replace(self, conf=conf, files={**self.files, PROPERTIES: self.beneath + format_properties(conf)})
 
 
 def build_bundle(request: LaunchRequest, spark_home: Path | None = None) -> DriverBundle:
@@ -547,7 +554,8 @@ def build_bundle(request: LaunchRequest, spark_home: Path | None = None) -> Driv
         "environment": environment,
     }
     files[DRIVER_CONFIG] = json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
-    return DriverBundle(files, _arguments(request, options, beneath, py_files, others, jars), environment, conf)
+    arguments = _arguments(request, options, beneath, py_files, others, jars)
+    return DriverBundle(files, arguments, environment, conf, beneath.content)
 
 
 def _arguments(

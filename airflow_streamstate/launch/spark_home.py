@@ -24,6 +24,12 @@ _CORE_JAR = re.compile(r"spark-core_[0-9.]+-([0-9]+\.[0-9]+\.[0-9]+.*)\.jar")
 _INSTALL = "Install the extra airflow-streamstate[spark], or set SPARK_HOME to a Spark installation."
 
 
+OLDEST_PYTHON = (3, 10)
+WORKERS_PYTHON = "PYSPARK_PYTHON"
+PYTHONS = (WORKERS_PYTHON, "PYSPARK_DRIVER_PYTHON")
+"""The variables that name the Python of workers, and of the driver."""
+
+
 @dataclass(frozen=True)
 class SparkSubmit:
     """The command that starts Spark.
@@ -107,14 +113,22 @@ def environment_of_spark(path: str) -> dict[str, str]:
             its Python is that of the driver and of the workers.
 
     Raises:
-        InvalidRequestError: there is no Spark.
+        InvalidRequestError: there is no Spark, or the Python of the environment is too old for the driver's part.
     """
     # Not resolved: a link such as /opt/spark may be what is to be kept.
     folder = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100
     python = folder / "bin" / "python"
     of_pip = [home for home in sorted(folder.glob("lib/python3*/site-packages/pyspark")) if _is_installation(home)]
     if of_pip and _is_executable(python):
-        own = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(python))
+        version = of_pip[0].parents[1].name.removeprefix("python")
+        if tuple(map(int, version.split("."))) < OLDEST_PYTHON:
+            raise InvalidRequestError(
+                "the Python of this virtual environment is too old for what runs in the driver",
+                spark=str(folder),
+                python=version,
+                next_step="Use one of Python {}.{} or newer.".format(*OLDEST_PYTHON),
+            )
+        own = dict.fromkeys(PYTHONS, str(python))
         return {"SPARK_HOME": str(of_pip[0]), **own}
     if _is_installation(folder):
         return {"SPARK_HOME": str(folder)}

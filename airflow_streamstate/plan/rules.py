@@ -541,6 +541,9 @@ _BY_FAILING = {
 }
 """With the first value a batch fails where the second would matter, so all that was counted is the same with both. A
 drain cannot pass a batch that fails so; only the change can."""
+_TO_FAILING = {"spark.sql.legacy.timeParserPolicy": ("corrected", "exception")}
+"""With the second value a batch fails where an old parser would read another time, and is else as with the first: the
+way back from Spark 4 to 3.5 by their defaults."""
 _UTC = frozenset({"UTC", "Etc/UTC", "UCT", "Etc/UCT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu", "Z"})
 """Names of one zone."""
 _OF_THE_ZONE = re.compile(
@@ -604,6 +607,8 @@ def _setting(old: QueryPlan, new: QueryPlan, name: str) -> Difference:
         return difference("setting-harmless", "", f"{words}: one zone by two names")
     if (was.lower(), now.lower()) == _BY_FAILING.get(name):
         return difference("setting-harmless", "", f"{words}: what was counted had no error in it")
+    if (was.lower(), now.lower()) == _TO_FAILING.get(name):
+        return difference("setting-harmless", "", f"{words}: a batch fails with it, or counts the same")
     return difference("setting-changed", "", f"{words}: what is in the state was made by the old value")
 
 

@@ -55,6 +55,8 @@ class Cell:
     def settings(self) -> dict[str, str]:
         """For the session."""
         found = {PINS["provider"]: PROVIDERS[self.provider]}
+        if self.story == "shared":
+            found["spark.sql.ansi.enabled"] = "false"  # the default of Spark 3.5: a move changes nothing else
         if self.changelog:
             found[PINS["changelog"]] = "true"
         if self.state_format != 1:

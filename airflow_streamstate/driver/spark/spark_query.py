@@ -575,7 +575,8 @@ class SparkWriter:
             with jvm_answers():
                 reader.load([unquote(path) for path in paths])
         except AnalysisException as error:
-            if "[PATH_NOT_FOUND]" not in str(error):
+            # Spark 3.5 has the older of the two names alone.
+            if "PATH_NOT_FOUND" not in str(getattr(error, "getCondition", error.getErrorClass)()):
                 return ""
             return str((error.getMessageParameters() or {}).get("path") or error)
         return ""

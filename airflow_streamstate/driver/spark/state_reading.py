@@ -83,7 +83,7 @@ def stores_of(spark: Any, checkpoint_uri: str) -> list[Any]:
     """
     if (line_of(spark.version) or STATE_READERS_SINCE) < STATE_READERS_SINCE:
         raise UnsupportedCheckpointError(
-            f"Spark {spark.version} cannot read state", next_step="Spark 4.0 and newer can: run this on one of them."
+            f"Spark {spark.version} cannot read state", next_step="Spark 4.0 and newer can: upgrade to it first."
         )
     # The readers need the state store coordinator, which a session creates at the first use of its streams.
     spark._jsparkSession.streams().active()

@@ -125,6 +125,19 @@ def test_a_lost_partition_of_spark_3_is_an_error(there: tuple[str, ...], lost: s
     assert f"state/{lost}/" in error.value.context["key"]
 
 
+def test_an_operator_of_spark_3_that_the_script_has_no_more_needs_nothing() -> None:
+    """Its schema and older versions lie there still."""
+    checkpoint = memory_checkpoint()
+    entry = OffsetEntry(0, 0, {"spark.sql.shuffle.partitions": "2"}, ("-",))
+    for batch_id in range(2):
+        checkpoint.store.put(checkpoint.offset_key(batch_id), format_offset_entry(entry))
+        commit_batch(checkpoint, batch_id)
+    for operator_id, versions in ((0, range(1, 3)), (1, range(1, 2))):
+        checkpoint.store.put(checkpoint.key(f"state/{operator_id}/0/_metadata/schema"), b"schema")
+        write_hdfs_state(checkpoint, versions, folders=[f"{operator_id}/0", f"{operator_id}/1"])
+    assert listed(checkpoint, 2) == {f"0/{partition}/{version}.delta" for partition in (0, 1) for version in (1, 2)}
+
+
 @pytest.mark.parametrize("gone", ["1.delta", "2.delta", "SSTs/000002-u2.sst"])
 def test_a_missing_file_of_a_version_is_an_error_that_names_it(gone: str) -> None:
     """A delta without a snapshot above it, or a file that a zip names."""

@@ -189,14 +189,14 @@ def test_spark_3_gets_one_file_with_its_defaults_first(tmp_path: Path) -> None:
 def test_spark_3_keeps_the_users_own_file_below_ours(tmp_path: Path) -> None:
     """In place of its defaults, as it does itself; one that is not there is refused by its name."""
     environ, own = old_spark(tmp_path), tmp_path / "own.properties"
-    own.write_text("spark.c=theirs")
+    own.write_text("spark.c=theirs\\")
     program = launch_request(tmp_path, "").spark_submit
     assert program is not None
     built = command(tmp_path, environ, spark_submit=(*program, "--properties-file", str(own)))
     assert [place for place, word in enumerate(built.argv) if word == "--properties-file"][-1] > built.argv.index(
         str(own)
     )
-    assert properties(built)[0] == "spark.c=theirs"
+    assert properties(built)[:2] == ["spark.c=theirs\\", ""]  # the empty line ends what the backslash continues
     assert "spark.a theirs" not in properties(built)
     own.unlink()
     with pytest.raises(InvalidRequestError, match="cannot be read") as error:
