@@ -173,14 +173,26 @@ OFFSET_LOG_2_SINCE: Line = (4, 2)
 """Older Sparks cannot read an entry of offset log 2."""
 
 
+ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+"""Spark 4.0 and newer pin this."""
+_USUAL_FORMS = {ENCODING: "unsaferow", "spark.sql.streaming.stateStore.rowChecksum.enabled": "false"}
+"""Pinned settings of the form of rows that Spark 3.5 ignores: it would take other bytes for rows."""
+
+
 def provider_of(entry: OffsetEntry | None) -> str:
     """The state store that an entry of the offset log pins; "" without an entry."""
     return "" if entry is None else entry.conf.get(PROVIDER, "")
 
 
 def state_store_of(entry: OffsetEntry | None, *, has_state: bool) -> str:
-    """The state store that an entry pins, where the query keeps state at all; "" if there is no entry."""
-    return provider_of(entry) if has_state or entry is None else NO_STATE
+    """The state store that an entry pins, where the query keeps state at all; "" if there is no entry.
+
+    Rows in a form that was not tried back on an older Spark make another one of it.
+    """
+    if entry is None or not has_state:
+        return "" if entry is None else NO_STATE
+    forms = [name for name, usual in _USUAL_FORMS.items() if entry.conf.get(name, usual).lower() != usual]
+    return " with ".join((provider_of(entry), *forms))
 
 
 def line_of(version: str) -> Line | None:

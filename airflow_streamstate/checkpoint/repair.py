@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Literal
 
 from airflow_streamstate.checkpoint.barrier import withdraw
+from airflow_streamstate.checkpoint.guards import ENCODING
 from airflow_streamstate.checkpoint.log import (
     FLUSH_WATERMARK_MS,
     BarrierEntry,
@@ -33,8 +34,6 @@ from airflow_streamstate.store.transfer import keys_below
 # once the two newest entries have the setting.
 
 PARTITIONS = "spark.sql.shuffle.partitions"
-ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
-"""Spark 4.0 and newer pin this."""
 
 
 def pin_partitions(checkpoint: Checkpoint, partitions: Callable[[], str]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Mapping
 
 from airflow_streamstate.checkpoint.fork import crc_path, fork, place_files, wipe, wipe_half_built
-from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
+from airflow_streamstate.checkpoint.guards import ENCODING, PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.checkpoint.log import (
     NO_OFFSET,
     SOURCES_NAMED,
@@ -25,7 +25,7 @@ from airflow_streamstate.checkpoint.log import (
     parse_commit_entry,
     parse_offset_entry,
 )
-from airflow_streamstate.checkpoint.repair import ENCODING, PARTITIONS
+from airflow_streamstate.checkpoint.repair import PARTITIONS
 from airflow_streamstate.checkpoint.state_files import accept_nulls, files_of, unsupported_state_file
 from airflow_streamstate.errors import (
     ConflictError,

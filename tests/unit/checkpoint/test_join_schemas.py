@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_streamstate.checkpoint.fork import crc_path, place_files
+from airflow_streamstate.checkpoint.guards import ENCODING
 from airflow_streamstate.checkpoint.log import Checkpoint, OffsetEntry, crc_key_of, format_offset_entry
-from airflow_streamstate.checkpoint.repair import ENCODING, repair_before_start
+from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.checkpoint.state_files import accept_nulls, with_nulls
 from airflow_streamstate.errors import DataError
 from support.checkpoints import commit_batch, memory_checkpoint
