@@ -17,7 +17,6 @@ __all__ = ["CHAPTERS", "FIELDS", "PAUSE_SECONDS", "PLANS", "check", "is_settled"
 FIELDS = {
     **{name: spark_story.FIELDS[name] for name in ("windowed", "deduplicated", "joined")},
     "met": "kvw",
-    "wide": "kv",
     "sessions": "kns",
     "totals": "kns",
 }
@@ -29,14 +28,6 @@ def _met(spark: Any, base: Path) -> Any:
     right = right.selectExpr("t as u", "k as j", "v as w")
     near = (right.u >= left.t) & (right.u <= left.t + spark_story.seconds(20))
     return left.join(right, (left.k == right.j) & near).select("k", "v", "w")
-
-
-def _wide(spark: Any, base: Path) -> Any:
-    """By five columns of one type, whose order in the state's key Spark takes from a set of Scala's."""
-    rows = rows_of_input(spark, base).withWatermark("t", "2 minutes")
-    columns = ("session_id", "callsign", "ts", "event", "customer")
-    texts = [f"concat('{name} ', v) as {name}" for name in columns]
-    return rows.selectExpr("t", "k", "v", *texts).dropDuplicatesWithinWatermark(list(columns)).select("k", "v")
 
 
 def _sessions(spark: Any, base: Path) -> Any:
@@ -79,7 +70,6 @@ def queries(_provider: str) -> tuple[str, ...]:
 PLANS: dict[str, Callable[[Any, Path], Any]] = {
     **{name: spark_story.PLANS[name] for name in ("windowed", "deduplicated", "joined")},
     "met": _met,
-    "wide": _wide,
     "sessions": _sessions,
     "totals": _totals,
 }
@@ -88,7 +78,6 @@ PLANS: dict[str, Callable[[Any, Path], Any]] = {
 def check(rows_of: Callable[[str], list[tuple[Any, ...]]], lived: tuple[str, ...], chapters: int) -> None:
     """As ``spark_story.check``; of sessions and totals, what they hold together."""
     spark_story.check(rows_of, ("windowed", "deduplicated", "joined"), chapters)
-    assert rows_of("wide") == rows_of("deduplicated"), ("wide", rows_of("wide"))
     assert rows_of("met") == [("a", 13, 19)], ("met", rows_of("met"))
     fed = [entry for chapter in CHAPTERS[:chapters] for rows in chapter for entry in rows]
     wanted = _sums((str(entry["k"]), 1, int(str(entry["v"]))) for entry in fed)
