@@ -16,7 +16,7 @@ from typing import Any
 from airflow_streamstate.launch.submit_options import KNOWN_BAD
 
 DOCS = Path(__file__).resolve().parent
-SPARKS = ("4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
+SPARKS = ("3.5.9", "4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
 CELLS = (
     "rocksdb",
     "hdfs",
@@ -25,7 +25,11 @@ CELLS = (
     "rocksdb, format 2, changelog",
     "rocksdb, offset log 2",
     "rocksdb, maps and clocks",
+    "rocksdb, shared",
+    "hdfs, shared",
 )
+SHARED = CELLS[-2:]
+"""Cells that Spark 3.5 has, too."""
 SINCE = {"rocksdb, offset log 2": "4.2"}
 """The first line of Spark that writes what is in a cell, where that is not the first of all."""
 NOT_THERE = "not there"
@@ -42,7 +46,9 @@ What was tried on which Spark, and between which versions of Spark a stream can 
 
 Each cell is one stream with four queries: windows, `dropDuplicatesWithinWatermark`, an outer stream-stream join, and
 `transformWithState` with values, lists and event-time timers (RocksDB only). *maps and clocks* has two other queries of
-`transformWithState`: maps with event-time timers, and processing-time timers with values and maps that expire.
+`transformWithState`: maps with event-time timers, and processing-time timers with values and maps that expire. *shared*
+has six queries that Spark 3.5 knows, too: windows, sessions, `dropDuplicatesWithinWatermark`, an inner and an outer
+stream-stream join, and `applyInPandasWithState` with event-time timeouts.
 
 - *exact*: over fresh start, stop, restore, drain and seed each row came out once, and each timer fired once;
 - *refused*: before anything is changed;
@@ -74,7 +80,7 @@ TAIL = """\
 ## What is refused, and when
 
 - A deploy on an older line of Spark than the one that wrote the state, unless every such move of *rocksdb*
-  and *hdfs* was run and *exact*: `deploy` refuses it while the old version still runs, and the driver at `start()`.
+  and *hdfs* (to 3.5: of *shared*) was run and *exact*: `deploy` refuses it while the old version still runs, and the driver at `start()`.
   Changelogs and state checkpoint format 2 follow their store. State of a batch that was written and not committed
   counts, too. A drained stream is seeded on any Spark.
 - A checkpoint in offset log 2 on Spark 4.0 or 4.1. Drained, it is seeded there in offset log 1.
@@ -138,6 +144,7 @@ def _moves(lives: Lives, how: str) -> list[str]:
     cells: dict[str, list[str]] = {}
     for cell in CELLS:
         keys = [(after, "take", cell, before, how) for before in SPARKS for after in SPARKS if after != before]
+        keys = [key for key in keys if _outcome(lives, key) != NOT_THERE or key in lives]
         found = [key for key in keys if key in lives]
         if found:
             cells.setdefault(_listed(lives, keys if len(found) >= FEWEST else found), []).append(cell)
@@ -180,7 +187,7 @@ def _airflows() -> list[str]:
 
 def _outcome(lives: Lives, key: tuple[str, str, str, str, str]) -> str:
     life, (spark, _, cell, of, _) = lives.get(key), key
-    if (of or spark) < SINCE.get(cell, ""):
+    if min(filter(None, (of, spark))) < ("4.0" if cell not in SHARED else "") or (of or spark) < SINCE.get(cell, ""):
         return NOT_THERE
     return NOT_RUN if life is None else str(life["outcome"])
 

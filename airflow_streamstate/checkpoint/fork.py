@@ -17,7 +17,7 @@ from airflow_streamstate.checkpoint.log import (
     parse_offset_entry,
     unmarked,
 )
-from airflow_streamstate.checkpoint.state_files import files_of
+from airflow_streamstate.checkpoint.state_files import files_of, is_join_schema, with_nulls
 from airflow_streamstate.errors import ConflictError, DataError, ObjectMissingError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.manifest import NO_MOVES, Moves
@@ -75,19 +75,22 @@ def place_files(store: Store, files: Mapping[str, str], target: Checkpoint) -> N
     """Link files (path in the target -> key of the object) into a checkpoint that is being built, in no fixed order.
 
     The metadata of ``transformWithState`` names its schema files by absolute path: as a link, the new checkpoint would
-    read from the old one, and later clean up there (Law 4). So that file is rewritten.
+    read from the old one, and later clean up there (Law 4). So that file is rewritten; so are the schemas of joins, as
+    Spark 3.5 records them so that no other Spark and no empty batch fits them.
 
     Raises:
         ObjectMissingError: one of them is not there.
     """
-    link_many(store, [Link(key, target.key(path)) for path, key in files.items() if not names_places(path)])
-    for path, key in files.items():
-        if not names_places(path) or path.endswith(".crc"):
-            continue
-        stored = store.get(key)
+    anew = {path for path in files if names_places(path) or is_join_schema(path)}
+    checksums = {crc_path(path) for path in anew}
+    linked = {path: key for path, key in files.items() if path not in anew and path not in checksums}
+    link_many(store, [Link(key, target.key(path)) for path, key in linked.items()])
+    for path in [path for path in files if path in anew and not path.endswith(".crc")]:
+        stored = store.get(files[path])
         if stored is None:
-            raise missing_source(key)
-        store.put(target.key(path), at_home(stored.body, target, key))
+            raise missing_source(files[path])
+        body, key = stored.body, files[path]
+        store.put(target.key(path), with_nulls(body, key) if is_join_schema(path) else at_home(body, target, key))
 
 
 def names_places(path: str) -> bool:

@@ -151,22 +151,32 @@ def _refused(message: str, **context: object) -> UnsupportedCheckpointError:
 # alone (a drained stream, seeded) may go to any Spark.
 
 Line = tuple[int, int]
+_BACK_TO_3_5: frozenset[tuple[Line, Line]] = frozenset(((4, minor), (3, 5)) for minor in range(3))
 GONE_BACK: Mapping[str, frozenset[tuple[Line, Line]]] = {
     # 4.0 and 4.1 cannot read lists of transformWithState that 4.2 and newer wrote, and fail in the middle of a batch.
-    ROCKSDB_PROVIDER: frozenset({((4, 3), (4, 2)), ((4, 1), (4, 0))}),
+    # Spark 3.5 has no transformWithState.
+    ROCKSDB_PROVIDER: frozenset({((4, 3), (4, 2)), ((4, 1), (4, 0)), *_BACK_TO_3_5}),
     HDFS_BACKED_PROVIDER: frozenset(
         ((4, before), (4, after)) for before, after in ((3, 2), (3, 1), (3, 0), (2, 1), (2, 0), (1, 0))
-    ),
+    )
+    | _BACK_TO_3_5,
 }
 """By state store, the measured moves back to an older Spark: (line that wrote the state, line that ran it)."""
 NO_STATE = "none"
 """In place of a state store, for a query that keeps no state: only its logs are read."""
 GONE_BACK_WITHOUT_STATE: frozenset[tuple[Line, Line]] = frozenset(
     {((4, 3), (4, 2)), ((4, 3), (4, 1)), ((4, 3), (4, 0)), ((4, 2), (4, 1)), ((4, 2), (4, 0)), ((4, 1), (4, 0))}
+    | _BACK_TO_3_5
 )
-"""The same for queries without state, in offset log 1: their logs have had one form since 4.0."""
+"""The same for queries without state, in offset log 1: their logs have had one form since 3.5."""
 OFFSET_LOG_2_SINCE: Line = (4, 2)
 """Older Sparks cannot read an entry of offset log 2."""
+
+
+ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+"""Spark 4.0 and newer pin this."""
+_USUAL_FORMS = {ENCODING: "unsaferow", "spark.sql.streaming.stateStore.rowChecksum.enabled": "false"}
+"""Pinned settings of the form of rows that Spark 3.5 ignores: it would take other bytes for rows."""
 
 
 def provider_of(entry: OffsetEntry | None) -> str:
@@ -175,8 +185,14 @@ def provider_of(entry: OffsetEntry | None) -> str:
 
 
 def state_store_of(entry: OffsetEntry | None, *, has_state: bool) -> str:
-    """The state store that an entry pins, where the query keeps state at all; "" if there is no entry."""
-    return provider_of(entry) if has_state or entry is None else NO_STATE
+    """The state store that an entry pins, where the query keeps state at all; "" if there is no entry.
+
+    Rows in a form that was not tried back on an older Spark make another one of it.
+    """
+    if entry is None or not has_state:
+        return "" if entry is None else NO_STATE
+    forms = [name for name, usual in _USUAL_FORMS.items() if entry.conf.get(name, usual).lower() != usual]
+    return " with ".join((provider_of(entry), *forms))
 
 
 def line_of(version: str) -> Line | None:

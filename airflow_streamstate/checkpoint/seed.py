@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Mapping
 
 from airflow_streamstate.checkpoint.fork import crc_path, fork, place_files, wipe, wipe_half_built
-from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
+from airflow_streamstate.checkpoint.guards import ENCODING, PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.checkpoint.log import (
     NO_OFFSET,
     SOURCES_NAMED,
@@ -25,8 +25,8 @@ from airflow_streamstate.checkpoint.log import (
     parse_commit_entry,
     parse_offset_entry,
 )
-from airflow_streamstate.checkpoint.repair import PARTITIONS, accept_nulls
-from airflow_streamstate.checkpoint.state_files import files_of, unsupported_state_file
+from airflow_streamstate.checkpoint.repair import PARTITIONS
+from airflow_streamstate.checkpoint.state_files import accept_nulls, files_of, unsupported_state_file
 from airflow_streamstate.errors import (
     ConflictError,
     DataError,
@@ -51,9 +51,9 @@ PINNED_BY_ALL = (
     "spark.sql.streaming.stateStore.rocksdb.formatVersion",
     "spark.sql.streaming.statefulOperator.useStrictDistribution",
     "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
-    "spark.sql.streaming.stateStore.encodingFormat",
 )
-"""Every Spark 4 pins these in ``conf`` of every entry; where one is missing, Spark takes the oldest state format."""
+"""Every Spark from 3.5 on pins these in ``conf`` of every entry; without one, Spark takes the oldest state format."""
+PINNED_SINCE_4_0 = (ENCODING,)
 PINNED_SINCE_4_2 = (
     "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion",
     "spark.sql.streaming.stateStore.rowChecksum.enabled",
@@ -64,7 +64,7 @@ PINNED_SINCE_4_3 = (
     "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled",
     "spark.sql.dropDuplicates.deterministicKeyOrder.enabled",
 )
-PINNED_CONF_KEYS = (*PINNED_BY_ALL, *PINNED_SINCE_4_2, *PINNED_SINCE_4_3)
+PINNED_CONF_KEYS = (*PINNED_BY_ALL, *PINNED_SINCE_4_0, *PINNED_SINCE_4_2, *PINNED_SINCE_4_3)
 """A Spark leaves out those that it does not know."""
 
 

@@ -34,6 +34,7 @@ _VERSION = re.compile(r"([1-9][0-9]*)(?:_([0-9a-f-]+))?\.(zip|changelog|delta|sn
 # an aggregation where it groups by nothing.
 _LIMIT, _AGGREGATION = "globalLimit", "stateStoreSave"
 _FIRST_SCHEMA = re.compile(rb'\{"type":"struct","fields":\[(\])?')
+_SCHEMA_OF_STORE = re.compile(r"([0-9]+)/0(/[^/_][^/]*)?/_metadata/schema")
 _SCHEMA_FOLDERS = frozenset({"_metadata", "_stateSchema"})
 _NUMBERED = re.compile(r"([0-9]+)(?:_[0-9a-f-]+)?")
 MAX_PARTITIONS = 100_000
@@ -217,10 +218,10 @@ def _schema_paths(paths: set[str], batch_id: int) -> Iterator[str]:
 
 
 def _store_folders(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> list[str]:
-    """All stores in the operators' metadata, and any other that has this very version.
+    """All stores in the operators' metadata, those of operators without (Spark 3.5), and any other that has this very
+    version.
 
-    With the first a lost partition is an error, the second covers operators without metadata; left-overs of a
-    repartitioning are in neither.
+    With the first two a lost partition is an error; left-overs of a repartitioning are in none.
     """
     folders = {
         f"{operator.operator_id}/{partition}" if store == "default" else f"{operator.operator_id}/{partition}/{store}"
@@ -228,12 +229,43 @@ def _store_folders(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> li
         for store, partitions in operator.stores.items()
         for partition in range(partitions)
     }
+    folders |= _folders_without_metadata(checkpoint, paths, batch_id)
     for path in paths:
         folder, _, name = path.rpartition("/")
         found = _VERSION.fullmatch(name)
         if found is not None and int(found[1]) == batch_id + 1:
             folders.add(folder)
     return sorted(folders)
+
+
+def _folders_without_metadata(checkpoint: Checkpoint, paths: set[str], batch_id: int) -> set[str]:
+    """The stores of operators that Spark 3.5 wrote: their schemas, in the partitions that the entry pins.
+
+    An operator that is in one partition alone (a limit, an aggregation that groups by nothing) has one. One that no
+    partition has this version of belongs to the script no more, or not yet.
+    """
+    written = _partitions_of(paths, batch_id + 1)
+    schemas = [found for path in paths if (found := _SCHEMA_OF_STORE.fullmatch(path)) and found[1] in written]
+    without = [found for found in schemas if _metadata_path(paths, int(found[1]), batch_id) is None]
+    entry = checkpoint.read_offset(batch_id) if without and batch_id >= 0 else None
+    pinned = "" if entry is None else entry.conf.get("spark.sql.shuffle.partitions", "")
+    if not pinned.isdecimal() or int(pinned) > MAX_PARTITIONS:
+        return set()
+    return {
+        f"{found[1]}/{partition}{found[2] or ''}"
+        for found in without
+        for partition in range(1 if written[found[1]] == {"0"} else int(pinned))
+    }
+
+
+def _partitions_of(paths: set[str], version: int) -> dict[str, set[str]]:
+    """By operator, the partitions that have this version of one of its stores."""
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        parts, name = path.split("/"), _VERSION.fullmatch(path.rpartition("/")[2])
+        if len(parts) > 2 and name is not None and int(name[1]) == version:
+            found.setdefault(parts[0], set()).add(parts[1])
+    return found
 
 
 def _next_version_paths(checkpoint: Checkpoint, paths: set[str], version: int) -> Iterator[str]:
@@ -509,3 +541,93 @@ def _is_file_source(checkpoint: Checkpoint, folder: str, names: list[str]) -> bo
         return False
     stored = checkpoint.store.get(f"{folder}/{numbered[max(numbered)]}")
     return stored is not None and is_file_source_log(stored.body)
+
+
+# Makes the state schemas of joins accept null in every column, after an empty batch of ours, or before one.
+#
+# Spark 4.2 and older plan an empty batch otherwise than one with input: what a filter such as ``ts is not null``
+# implies for a column is in one plan and not in the other. So the first batch with input would be refused by the schema
+# that the empty one left (``STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE``). A schema that accepts null fits both, and a row
+# of state is the same bytes under either. Spark 4.3 writes such schemas itself.
+
+_JOIN_SCHEMA = re.compile(r"state/[0-9]+/0/(left|right)-[A-Za-z]+/_metadata/schema")
+_SCHEMA_VERSION = "v2"
+_MOST = 65_535
+"""Java's ``writeUTF`` takes at most this many bytes, and Spark writes longer texts in chunks."""
+
+
+def is_join_schema(path: str) -> bool:
+    """Whether this path in a checkpoint is the schema of a join's state."""
+    return _JOIN_SCHEMA.fullmatch(path) is not None
+
+
+def accept_nulls(checkpoint: Checkpoint) -> None:
+    """Exchange the schemas of the joins of a checkpoint that no query runs on; twice is once.
+
+    Raises:
+        DataError: a schema is damaged.
+    """
+    start = len(checkpoint.key(""))
+    listed = checkpoint.store.list_objects(checkpoint.key("state/"))
+    for key in [info.key for info in listed if is_join_schema(info.key[start:])]:
+        stored = checkpoint.store.get(key)
+        if stored is None:
+            continue
+        body = with_nulls(stored.body, key)
+        if body != stored.body:
+            # First: Hadoop would compare it with the new content.
+            checkpoint.store.delete(crc_key_of(key))
+            checkpoint.store.put(key, body)
+
+
+def with_nulls(body: bytes, key: str) -> bytes:
+    """The content of a schema file, with every column nullable; as it is where its version is another than 2.
+
+    Raises:
+        DataError: it is damaged; names the key.
+    """
+    try:
+        version, at = _text(body, 0)
+        if version != _SCHEMA_VERSION.encode():
+            return body
+        texts = []
+        for _ in ("key", "value"):
+            count, at = int.from_bytes(body[at : at + 4], "big"), at + 4
+            chunks = []
+            for _ in range(count):
+                chunk, at = _text(body, at)
+                chunks.append(chunk)
+            texts.append(b"".join(chunks))
+    except ValueError as error:
+        raise DataError("the schema of a join's state is damaged", key=key) from error
+    if at != len(body):
+        raise DataError("the schema of a join's state is damaged", key=key)
+    # Within a JSON text a quotation mark is escaped, so these words are never part of a name.
+    nullable = (text.replace(b'"nullable":false', b'"nullable":true') for text in texts)
+    return _framed(version) + b"".join(_in_chunks(text) for text in nullable)
+
+
+def _text(body: bytes, at: int) -> tuple[bytes, int]:
+    end = at + 2 + int.from_bytes(body[at : at + 2], "big")
+    if end > len(body) or at + 2 > len(body):
+        raise ValueError("it is too short")
+    return body[at + 2 : end], end
+
+
+def _in_chunks(text: bytes) -> bytes:
+    chunks = [_framed(chunk) for chunk in _chunks(text)]
+    return len(chunks).to_bytes(4, "big") + b"".join(chunks)
+
+
+def _chunks(text: bytes) -> Iterator[bytes]:
+    while len(text) > _MOST:
+        cut = _MOST
+        while text[cut] & 0xC0 == 0x80:  # in the middle of a character
+            cut -= 1
+        yield text[:cut]
+        text = text[cut:]
+    yield text
+
+
+def _framed(text: bytes) -> bytes:
+    return len(text).to_bytes(2, "big") + text

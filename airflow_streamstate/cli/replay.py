@@ -30,7 +30,7 @@ from airflow_streamstate.cli.options import (
 )
 from airflow_streamstate.cli.render import is_told_by, plain_table, shown, without_launch_folder
 from airflow_streamstate.cli.session import Answer, ShellSession, status_of_replay
-from airflow_streamstate.cli.start import literal_secrets_option, version_given
+from airflow_streamstate.cli.start import code_options, version_given
 from airflow_streamstate.protocol.scratch import REPLAY_SECONDS, ReplayedBatch
 from airflow_streamstate.protocol.terms.order import LOCAL_MASTER, MOST_BATCHES, DeploymentChoice
 from airflow_streamstate.protocol.terms.version import Version
@@ -306,7 +306,7 @@ def _block(answer: Answer, title: str, text: str) -> None:
     help="Spark's master for this driver; where it is no local one, its executors must see the folder.",
 )
 @term_options(Version, "replay", stays=True)
-@literal_secrets_option
+@code_options
 @deadline_option(REPLAY_SECONDS, "Seconds until the replay is ended; a day with --pdb, which takes none.")
 @pass_session
 def replay(

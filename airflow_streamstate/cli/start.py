@@ -36,9 +36,9 @@ from airflow_streamstate.protocol.settings import default_settings
 from airflow_streamstate.protocol.terms.declaration import terms_of
 from airflow_streamstate.protocol.terms.order import FileTerms
 from airflow_streamstate.protocol.terms.version import (
+    CodeTerms,
     HandoverTerms,
     LauncherChoice,
-    LiteralSecretTerms,
     StartTerms,
     StreamTerms,
     Version,
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 # The options of a version, and what is asked for by them: of the verbs that start a stream, and that change it.
 
-literal_secrets_option = term_options(LiteralSecretTerms)
+code_options = term_options(CodeTerms)
 _OF_A_CHANGE = (Version, HandoverTerms, StateRewrite)
 change_options = options(
     term_options(Version, "change", stays=True),
-    literal_secrets_option,
+    code_options,
     term_options(HandoverTerms, "change", stays=True),
     term_options(StateRewrite, stays=True),
 )
@@ -106,7 +106,7 @@ def deploy_request(
 
 def version_given(given: Mapping[str, Any]) -> dict[str, Any]:
     """What is given of a version, as ``read_patch`` takes it; of its settings only those that are given."""
-    found = {**values_given(Version, given), **values_given(LiteralSecretTerms, given)}
+    found = {**values_given(Version, given), **values_given(CodeTerms, given)}
     if "launcher" in found:
         found["launcher"] = launcher_of(given)
     return found
@@ -133,7 +133,7 @@ max_lag_option = option(
 @click.command(cls=OrderVerb, waits_until=HEALTHY)
 @stream_argument
 @term_options(Version)
-@literal_secrets_option
+@code_options
 @option(
     "--spec",
     "spec_path",
@@ -292,7 +292,7 @@ def _waited(
     help="The query's checkpoint. NAME of the query in the script, by default the folder's name. Repeatable.",
 )
 @term_options(Version, "adopt")
-@literal_secrets_option
+@code_options
 @option("--stopped", "is_stopped", is_flag=True, help="State that nothing runs on these checkpoints.")
 @deadline_option(
     ADOPT_SECONDS, "By when a running query must reach its barrier. An idle one does not; then nothing has changed."

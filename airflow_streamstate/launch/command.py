@@ -19,6 +19,7 @@ from airflow_streamstate.launch.spark_home import (
     SparkSubmit,
     check_java,
     connector_for,
+    defaults_file,
     find_java,
     find_spark_submit,
     home_of,
@@ -104,6 +105,51 @@ class DriverCommand:
     files: Mapping[str, bytes]
 
 
+@dataclass(frozen=True)
+class PropertiesBeneath:
+    """The properties that stay in force below those of a launch: a file of the user's, else ``spark-defaults.conf``.
+
+    Attributes:
+        switches: with which ``spark-submit`` loads them besides the launch's own file.
+        content: their text where it cannot, which is so before Spark 4: then the launch's own file has both.
+    """
+
+    switches: tuple[str, ...]
+    content: bytes = b""
+
+    @classmethod
+    def of(cls, spark_home: Path | None, environ: Mapping[str, str], properties_file: str = "") -> PropertiesBeneath:
+        """Of a ``spark-submit``; of one whose version is unknown, as of Spark 4.
+
+        Args:
+            spark_home: its installation, if known.
+            properties_file: of the user's command; "" for none.
+
+        Raises:
+            InvalidRequestError: the user's file cannot be read.
+        """
+        if spark_home is None or not version_of(spark_home).startswith("3."):
+            return cls(("--extra-properties-file",) if properties_file else ("--load-spark-defaults",))
+        try:
+            # A blank line ends a last line that is to be continued.
+            return cls((), Path(properties_file or defaults_file(spark_home, environ)).read_bytes() + b"\n\n")
+        except OSError as error:
+            if not properties_file and isinstance(error, FileNotFoundError):
+                return cls(())
+            raise InvalidRequestError(
+                "the properties file of the command that starts Spark cannot be read",
+                file=error.filename,
+                reason=error.strerror,
+                next_step="Correct the command, or the file's permissions.",
+            ) from None
+
+    def options(self, path: str) -> tuple[str, ...]:
+        """The options of ``spark-submit`` for the launch's own file at this path."""
+        if "--extra-properties-file" in self.switches:
+            return (*self.switches, path)
+        return ("--properties-file", path, *self.switches)
+
+
 def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> DriverCommand:
     """The command of a driver, with ``inherited`` as the launcher's own environment.
 
@@ -114,6 +160,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
     submit, options = _checked(request, environ, is_code_there=True)
     master = request.master or options.master
     folder = Path(request.folder)
+    beneath = PropertiesBeneath.of(home_of(submit, environ), environ, options.properties_file)
     # Executors in this process import from the driver's own folder, those of a cluster from a zip.
     zipped = {} if is_in_process(master) or not request.modules else {MODULES_ZIP: modules_zip(request)}
     py_files = (str(folder / ZIP_NAME), *options.py_files, *(str(folder / name) for name in zipped))
@@ -121,9 +168,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
         *submit.prefix,
         *(("--master", request.master) if request.master else ()),
         *("--deploy-mode", "client"),
-        # A properties file of the prefix stays in force below ours.
-        *("--extra-properties-file" if options.has_properties_file else "--properties-file", str(folder / PROPERTIES)),
-        *(() if options.has_properties_file else ("--load-spark-defaults",)),
+        *beneath.options(str(folder / PROPERTIES)),
         *("--py-files", ",".join(py_files)),
         *(("--files", ",".join(options.files)) if options.files else ()),
         *(("--packages", ",".join(options.packages)) if options.packages else ()),
@@ -153,7 +198,7 @@ def build_command(request: LaunchRequest, inherited: Mapping[str, str]) -> Drive
         },
         files={
             **zipped,
-            PROPERTIES: format_properties(conf),
+            PROPERTIES: beneath.content + format_properties(conf),
             DRIVER_CONFIG: json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n",
         },
     )
@@ -453,12 +498,18 @@ class DriverBundle:
         environment: variables that the request sets; may hold secrets. ``driver.json`` has them too, for a launcher
             that cannot keep variables secret: the runner sets them.
         conf: Spark's configuration as in the properties file; may hold secrets.
+        beneath: what is in the properties file above that: the defaults of a Spark that cannot load them besides.
     """
 
     files: Mapping[str, bytes]
     submit_arguments: tuple[str, ...]
     environment: Mapping[str, str]
     conf: Mapping[str, str]
+    beneath: bytes = b""
+
+    def with_conf(self, conf: Mapping[str, str]) -> DriverBundle:
+        """The bundle with another configuration."""
+        return replace(self, conf=conf, files={**self.files, PROPERTIES: self.beneath + format_properties(conf)})
 
 
 def build_bundle(request: LaunchRequest, spark_home: Path | None = None) -> DriverBundle:
@@ -488,7 +539,8 @@ def build_bundle(request: LaunchRequest, spark_home: Path | None = None) -> Driv
     others = _placed(options.files, FILES, files.__setitem__)
     jars = _placed(options.jars, JARS, files.__setitem__)
     conf = {"spark.ui.enabled": "false", "spark.app.name": script.name, **options.conf}
-    files[PROPERTIES] = format_properties(conf)
+    beneath = PropertiesBeneath.of(spark_home, os.environ)
+    files[PROPERTIES] = beneath.content + format_properties(conf)
     environment = {
         **request.environment,
         **({DRIVER_VARIABLE: DRIVER_CONFIG} if request.attaches else {}),
@@ -502,12 +554,14 @@ def build_bundle(request: LaunchRequest, spark_home: Path | None = None) -> Driv
         "environment": environment,
     }
     files[DRIVER_CONFIG] = json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n"
-    return DriverBundle(files, _arguments(request, options, py_files, others, jars), environment, conf)
+    arguments = _arguments(request, options, beneath, py_files, others, jars)
+    return DriverBundle(files, arguments, environment, conf, beneath.content)
 
 
 def _arguments(
     request: LaunchRequest,
     options: SubmitOptions,
+    beneath: PropertiesBeneath,
     py_files: Iterable[str],
     files: tuple[str, ...],
     jars: tuple[str, ...],
@@ -515,7 +569,7 @@ def _arguments(
     return (
         *("--master", request.master),
         *("--deploy-mode", "client"),
-        *("--properties-file", PROPERTIES, "--load-spark-defaults"),
+        *beneath.options(PROPERTIES),
         *("--py-files", ",".join(py_files)),
         *(("--files", ",".join(files)) if files else ()),
         *(("--packages", ",".join(options.packages)) if options.packages else ()),

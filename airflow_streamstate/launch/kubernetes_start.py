@@ -57,6 +57,13 @@ def spark_submit() -> str:
     fail("the image has no spark-submit: neither below SPARK_HOME nor /opt/spark, nor on the PATH")
 
 
+def check_spark(submit: str) -> None:
+    """End where the image has a Spark that does not know the options of this launcher."""
+    jars = Path(os.environ.get("SPARK_HOME") or Path(submit).resolve().parent.parent, "jars")
+    for jar in jars.glob("spark-core_*-3.*.jar"):
+        fail("the image has {}: this launcher starts Spark 4 and newer".format(jar.name[: -len(".jar")]))
+
+
 def conf_of(plan: dict[str, Any]) -> dict[str, str]:
     """Settings that only the pod knows; those of the request come first."""
     conf = dict(plan["conf"])
@@ -117,7 +124,9 @@ def main() -> None:
     os.environ.update(plan["environment"])
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = [part for key, value in sorted(conf_of(plan).items()) for part in ("--conf", key + "=" + value)]
-    sys.exit(run([spark_submit(), *settings, *plan["arguments"]], plan["grace_seconds"]))
+    submit = spark_submit()
+    check_spark(submit)
+    sys.exit(run([submit, *settings, *plan["arguments"]], plan["grace_seconds"]))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,18 @@ from pathlib import Path
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.folder import translated, write_file
+from airflow_streamstate.launch.submit_options import DEFAULTS_FILE
 from airflow_streamstate.store.open import is_readable_on_its_way
 
 SPARK_SUBMIT = "spark-submit"
 _CORE_JAR = re.compile(r"spark-core_[0-9.]+-([0-9]+\.[0-9]+\.[0-9]+.*)\.jar")
 _INSTALL = "Install the extra airflow-streamstate[spark], or set SPARK_HOME to a Spark installation."
+
+
+OLDEST_PYTHON = (3, 10)
+WORKERS_PYTHON = "PYSPARK_PYTHON"
+PYTHONS = (WORKERS_PYTHON, "PYSPARK_DRIVER_PYTHON")
+"""The variables that name the Python of workers, and of the driver."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,49 @@ def home_of(submit: SparkSubmit, environ: Mapping[str, str]) -> Path | None:
     return next((folder for folder in (*named, *unpacked, *of_pip) if (folder / "jars").is_dir()), None)
 
 
+def environment_of_spark(path: str) -> dict[str, str]:
+    """The variables by which a launch finds a Spark.
+
+    Args:
+        path: of an installation (``bin/spark-submit``, ``jars``), or of a virtual environment that has pyspark: then
+            its Python is that of the driver and of the workers.
+
+    Raises:
+        InvalidRequestError: there is no Spark, or the Python of the environment is too old for the driver's part.
+    """
+    # Not resolved: a link such as /opt/spark may be what is to be kept.
+    folder = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100
+    python = folder / "bin" / "python"
+    of_pip = [home for home in sorted(folder.glob("lib/python3*/site-packages/pyspark")) if _is_installation(home)]
+    if of_pip and _is_executable(python):
+        version = of_pip[0].parents[1].name.removeprefix("python")
+        if tuple(map(int, version.split("."))) < OLDEST_PYTHON:
+            raise InvalidRequestError(
+                "the Python of this virtual environment is too old for what runs in the driver",
+                spark=str(folder),
+                python=version,
+                next_step="Use one of Python {}.{} or newer.".format(*OLDEST_PYTHON),
+            )
+        own = dict.fromkeys(PYTHONS, str(python))
+        return {"SPARK_HOME": str(of_pip[0]), **own}
+    if _is_installation(folder):
+        return {"SPARK_HOME": str(folder)}
+    raise InvalidRequestError(
+        "there is no Spark at this path",
+        spark=str(folder),
+        next_step="Name an installation, which has bin/spark-submit and jars, or a virtual environment with pyspark.",
+    )
+
+
+def _is_installation(folder: Path) -> bool:
+    return _is_executable(folder / "bin" / SPARK_SUBMIT) and (folder / "jars").is_dir()
+
+
+def defaults_file(spark_home: Path, environ: Mapping[str, str]) -> Path:
+    """The file of an installation's default settings, which need not exist."""
+    return Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf") / DEFAULTS_FILE
+
+
 def version_of(spark_home: Path | None) -> str:
     """The version of an installation, by the name of its core jar; "" if unknown."""
     names = (path.name for path in (spark_home / "jars").glob("spark-core_*.jar")) if spark_home else iter(())
@@ -113,7 +163,7 @@ def own_pyspark() -> Path | None:
         return None
     for location in (spec.submodule_search_locations or ()) if spec else ():
         folder = Path(location)
-        if _is_executable(folder / "bin" / SPARK_SUBMIT) and (folder / "jars").is_dir():
+        if _is_installation(folder):
             return folder
     return None
 

@@ -26,7 +26,7 @@ class SubmitOptions:
 
     Attributes:
         master: of a given prefix; "" if not set.
-        has_properties_file: a given prefix names its own properties file.
+        properties_file: of a given prefix; "" if it names none.
     """
 
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class SubmitOptions:
     packages: tuple[str, ...] = ()
     jars: tuple[str, ...] = ()
     master: str = ""
-    has_properties_file: bool = False
+    properties_file: str = ""
 
     def joined_with(self, later: SubmitOptions) -> SubmitOptions:
         """These and the later ones: lists are concatenated, single values of the later one win."""
@@ -43,7 +43,7 @@ class SubmitOptions:
         return SubmitOptions(
             conf={**self.conf, **later.conf},
             master=later.master or self.master,
-            has_properties_file=self.has_properties_file or later.has_properties_file,
+            properties_file=later.properties_file or self.properties_file,
             **lists,
         )
 
@@ -77,7 +77,7 @@ def read_prefix(arguments: Sequence[str]) -> tuple[tuple[str, ...], SubmitOption
             found = replace(
                 found,
                 master=value if name == "--master" else found.master,
-                has_properties_file=found.has_properties_file or name == "--properties-file",
+                properties_file=value if name == "--properties-file" else found.properties_file,
             )
     return tuple(rest), found
 

@@ -29,12 +29,10 @@ from airflow_streamstate.errors import (
 from airflow_streamstate.launch.command import (
     CODE,
     DRIVER_VARIABLE,
-    PROPERTIES,
     DriverBundle,
     build_bundle,
     check_remote,
     check_shown,
-    format_properties,
 )
 from airflow_streamstate.launch.driver_zip import zip_bytes
 from airflow_streamstate.launch.folder import LaunchFolder, tail_bytes, translated, write_file
@@ -589,7 +587,7 @@ def _with_conf(bundle: DriverBundle, ours: Mapping[str, str], request: LaunchReq
     conf |= {TAGS: ",".join(tags), **{name: ours[name] for name in MUST if name in ours}}
     if request.attaches:
         conf[f"spark.yarn.appMasterEnv.{DRIVER_VARIABLE}"] = f"{UNPACKED}/{DRIVER_CONFIG}"
-    return replace(bundle, conf=conf, files={**bundle.files, PROPERTIES: format_properties(conf)})
+    return bundle.with_conf(conf)
 
 
 def _submit_failed(code: int | None, said: str, log: Path) -> StreamStateError:

@@ -24,7 +24,7 @@ from airflow_streamstate.protocol.ids import means_of, requester
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.redaction import secrets_of
 from airflow_streamstate.protocol.terms.declaration import Term, term, terms_of
-from airflow_streamstate.protocol.terms.version import HandoverTerms, LauncherChoice, LiteralSecretTerms, Version
+from airflow_streamstate.protocol.terms.version import CodeTerms, HandoverTerms, LauncherChoice, Version
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -438,7 +438,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
     taken: ClassVar[tuple[Term, ...]] = taken_terms(
         kept(terms_of(Version, "change")),
         terms_of(HandoverTerms),
-        terms_of(LiteralSecretTerms),
+        terms_of(CodeTerms),
         terms_of(StateRewrite),
     )
     template_fields: Sequence[str] = (*StreamStateOperator.template_fields, *names_of(taken))
@@ -449,7 +449,7 @@ class ChangingOperator(MasksSecrets, StreamStateOperator):
         """The rendered change; raises InvalidRequestError if a field is invalid."""
         from airflow_streamstate.controller.request.requests import change_request
 
-        given = rendered_values(self, self.taken, Version, HandoverTerms, LiteralSecretTerms, StateRewrite)
+        given = rendered_values(self, self.taken, Version, HandoverTerms, CodeTerms, StateRewrite)
         return change_request(str(self.stream_id), reason=str(self.reason), **given)
 
 

@@ -28,7 +28,7 @@ from airflow_streamstate.operators.upgrade import UpgradeOperatorBase
 from airflow_streamstate.protocol.settings import AgentSettings, default_settings
 from airflow_streamstate.protocol.terms.declaration import Term, terms_of
 from airflow_streamstate.protocol.terms.order import UpgradeTerms
-from airflow_streamstate.protocol.terms.version import LiteralSecretTerms, StartTerms, StreamTerms, Version
+from airflow_streamstate.protocol.terms.version import CodeTerms, StartTerms, StreamTerms, Version
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -218,6 +218,9 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         ``older_than_seconds``, ``at_mirrors``. By default the stream keeps its own; ``{}`` removes it. (templated)
     :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home. By default
         they are refused. (templated)
+    :param spark: the Spark that runs the driver on this machine: an installation, or a virtual environment that has
+        pyspark, whose Python then runs the driver, too. Recorded as variables of the environment, SPARK_HOME and those
+        of the Python. (templated)
     :param allow_drain: drain if the state does not fit: open windows are written early. (templated)
     :param roll_back_if_slower: abandon a version that falls behind its input and is slower than the version before by
         this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
@@ -237,7 +240,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         terms_of(Version),
         terms_of(StartTerms),
         terms_of(StreamTerms),
-        terms_of(LiteralSecretTerms),
+        terms_of(CodeTerms),
         terms_of(UpgradeTerms, "deploy"),
     )
     template_fields: Sequence[str] = (
@@ -300,6 +303,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         labels: Mapping[str, str] | str | None = None,
         retention: Mapping[str, Any] | str | None = None,
         allow_literal_secrets: bool | str = False,
+        spark: str | None = "",
         allow_drain: bool | str = False,
         roll_back_if_slower: float | str | None = None,
         warm: bool | str = True,
@@ -357,6 +361,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
         self.labels = labels
         self.retention = retention
         self.allow_literal_secrets = allow_literal_secrets
+        self.spark = spark
         self.allow_drain = allow_drain
         self.roll_back_if_slower = roll_back_if_slower
         self.warm = warm
@@ -460,7 +465,7 @@ class DeployStreamOperator(UpgradeOperatorBase, LaunchingOperator):
     def _request(self, hook: StreamStateHook) -> DeployRequest:
         from airflow_streamstate.controller.request.requests import deploy_request
 
-        given = rendered_values(self, self.taken, Version, StartTerms, StreamTerms, LiteralSecretTerms)
+        given = rendered_values(self, self.taken, Version, StartTerms, StreamTerms, CodeTerms)
         settings = given.get("settings")
         if isinstance(settings, Mapping):
             given["settings"] = default_settings(hook.client.home.home.uri).changed(settings) if settings else None

@@ -352,6 +352,9 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         (templated)
     :param allow_literal_secrets: accept literal values under secret-like names, and record them in the home. By default
         they are refused. (templated)
+    :param spark: the Spark that runs the driver on this machine: an installation, or a virtual environment that has
+        pyspark, whose Python then runs the driver, too. Recorded as variables of the environment, SPARK_HOME and those
+        of the Python. (templated)
     :param partitions: write the state again in this number of partitions of each stateful operator: Spark keeps the
         number that a checkpoint started with. ``streamstate rescale --suggest`` suggests one. (templated)
     :param state_store: write the state again into this state store: rocksdb. (templated)
@@ -436,6 +439,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         move_sources: Mapping[str, str] | str | None = None,
         accept_lost_input: Sequence[str] | str | None = (),
         allow_literal_secrets: bool | str = False,
+        spark: str | None = "",
         partitions: int | str | None = None,
         state_store: str | None = None,
         checkpoint_format: int | str | None = None,
@@ -488,6 +492,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         self.move_sources = move_sources
         self.accept_lost_input = accept_lost_input
         self.allow_literal_secrets = allow_literal_secrets
+        self.spark = spark
         self.partitions = partitions
         self.state_store = state_store
         self.checkpoint_format = checkpoint_format

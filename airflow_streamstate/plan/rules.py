@@ -198,7 +198,7 @@ def _join(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
     if len(new.fed_by) == 2 and old.fed_by == new.fed_by[::-1] and old.fed_by != new.fed_by:
         reason = f"left and right have changed places: {_REFUSED}, or each side continues with the other's rows"
         yield difference("join-sides-swapped", new.path, reason)
-    elif (old.condition, _plain(old.keys)) != (new.condition, _plain(new.keys)):
+    elif (_as_comparisons(old.condition), _plain(old.keys)) != (_as_comparisons(new.condition), _plain(new.keys)):
         before, now = old.condition or "no condition", new.condition or "no condition"
         if before == now:
             before, now = (f"{before} on {keys}" for keys in _told(old.keys, new.keys))
@@ -207,6 +207,27 @@ def _join(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
             " where only the time bounds do, rows that would be met now were let go before"
         )
         yield difference("join-condition-changed", new.path, reason)
+
+
+def _as_comparisons(condition: str) -> str:
+    """A condition with each ``Between(x, low, high)`` as two comparisons, which Spark 3.5 makes of it at once."""
+    start = condition.rfind(_BETWEEN)
+    while start >= 0:
+        parts, depth, at = [""], 0, start + len(_BETWEEN)
+        while depth >= 0 and at < len(condition):
+            char = condition[at]
+            depth += (char == "(") - (char == ")")
+            if char == "," and depth == 0:
+                parts.append("")
+            elif depth >= 0:
+                parts[-1] += char
+            at += 1
+        if len(parts) != 3:  # a text with a comma or a parenthesis in it
+            return condition
+        value, low, high = (part.strip() for part in parts)
+        condition = f"{condition[:start]}(({value} >= {low}) AND ({value} <= {high})){condition[at:]}"
+        start = condition.rfind(_BETWEEN)
+    return condition
 
 
 def _join_columns(old: StateOperator, new: StateOperator, before: Names, now: Names) -> Iterator[Difference]:
@@ -541,6 +562,10 @@ _BY_FAILING = {
 }
 """With the first value a batch fails where the second would matter, so all that was counted is the same with both. A
 drain cannot pass a batch that fails so; only the change can."""
+_TO_FAILING = {"spark.sql.legacy.timeParserPolicy": ("corrected", "exception")}
+"""With the second value a batch fails where an old parser would read another time, and is else as with the first: the
+way back from Spark 4 to 3.5 by their defaults."""
+_BETWEEN = "Between("
 _UTC = frozenset({"UTC", "Etc/UTC", "UCT", "Etc/UCT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu", "Z"})
 """Names of one zone."""
 _OF_THE_ZONE = re.compile(
@@ -604,6 +629,8 @@ def _setting(old: QueryPlan, new: QueryPlan, name: str) -> Difference:
         return difference("setting-harmless", "", f"{words}: one zone by two names")
     if (was.lower(), now.lower()) == _BY_FAILING.get(name):
         return difference("setting-harmless", "", f"{words}: what was counted had no error in it")
+    if (was.lower(), now.lower()) == _TO_FAILING.get(name):
+        return difference("setting-harmless", "", f"{words}: a batch fails with it, or counts the same")
     return difference("setting-changed", "", f"{words}: what is in the state was made by the old value")
 
 

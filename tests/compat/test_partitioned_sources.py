@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.launch.driver_zip import build_driver_zip
-from support.sparks import VERSIONS, spark_of
+from support.sparks import SPARKS_4, spark_of
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(1_200)]
 
@@ -81,7 +81,7 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SPARKS_4)
 def test_each_row_comes_once_over_restarts_and_a_batch_that_runs_again(version: str, tmp_path: Path) -> None:
     """Spark 4.0 and 4.1 do not report where a batch starts: their reader knows it from what it planned before."""
     spark = spark_of(version)

@@ -78,9 +78,9 @@ from airflow_streamstate.protocol.terms.order import (
     WaveTerms,
 )
 from airflow_streamstate.protocol.terms.version import (
+    CodeTerms,
     HandoverTerms,
     LauncherChoice,
-    LiteralSecretTerms,
     StartTerms,
     StreamTerms,
     Version,
@@ -113,7 +113,7 @@ VERBS: list[tuple[click.Command, type, str]] = [
     (retention, RetentionPolicy, ""),
     (prune, RetentionPolicy, ""),
     (replay, Version, "replay"),
-    *((verb, LiteralSecretTerms, "") for verb in (deploy, adopt, plan, upgrade, replay)),
+    *((verb, CodeTerms, "") for verb in (deploy, adopt, plan, upgrade, replay)),
     (doctor, LauncherChoice, ""),
     *((verb, AgentSettings, "mirror") for verb in (mirror, restore)),
     *((verb, BusyTerms, "") for verb in (upgrade, rescale, restart, rollback)),
@@ -149,11 +149,11 @@ ORDER_TERMS = (
     BusyTerms, DeploymentChoice, Expiry, StopTerms, DrainTerms, SnapshotTerms, SkipTerms, PlanTerms, FileTerms,
     CompareTerms, WaveTerms, PruneTerms, RetireTerms, MirrorTerms, ReadingTerms, ExportTerms, VerifyTerms,
 )  # fmt: skip
-CHANGE = [(Version, "change"), (HandoverTerms, ""), (LiteralSecretTerms, ""), (StateRewrite, "")]
+CHANGE = [(Version, "change"), (HandoverTerms, ""), (CodeTerms, ""), (StateRewrite, "")]
 OPERATORS: list[tuple[Any, list[tuple[type, str]]]] = [
     (
         DeployStreamOperator,
-        [(Version, ""), (StartTerms, ""), (StreamTerms, ""), (LiteralSecretTerms, ""), (UpgradeTerms, "deploy")],
+        [(Version, ""), (StartTerms, ""), (StreamTerms, ""), (CodeTerms, ""), (UpgradeTerms, "deploy")],
     ),
     (UpgradeStreamOperator, [*CHANGE, (UpgradeTerms, "")]),
     (PlanUpgradeOperator, [*CHANGE, (RehearsalTerms, ""), (PlanTerms, "")]),
@@ -349,7 +349,7 @@ def test_no_operator_types_a_term_by_hand() -> None:
     """Each parameter with the name of a term is made from its declaration, or means another thing."""
     known = {
         one.name_on("operators")
-        for cls in (Version, StartTerms, StreamTerms, LiteralSecretTerms, UpgradeTerms, RollbackTerms, StateRewrite,
+        for cls in (Version, StartTerms, StreamTerms, CodeTerms, UpgradeTerms, RollbackTerms, StateRewrite,
                     RestartPolicy, AlertRules, RetentionPolicy, AgentSettings, *ORDER_TERMS)
         for one in fields_of(terms_of(cls))
     }  # fmt: skip

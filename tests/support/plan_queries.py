@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = "ts timestamp, k string, v long"
-NEEDS = {"named_sources": (4, 3), "tws_rows": (4, 1)}
-"""The oldest Spark, as (major, minor), of the queries that not every Spark 4 has."""
+NEEDS = {"named_sources": (4, 3), "tws_rows": (4, 1), "tws_pandas": (4, 0)}
+"""The oldest Spark, as (major, minor), of the queries that not every Spark from 3.5 on has."""
 
 
 def queries(spark: Any, folder: Path) -> dict[str, Any]:
     """A data frame for each name; those that this Spark does not have are left out."""
     line = tuple(int(part) for part in spark.version.split(".")[:2])
-    made = {name: make for name, make in QUERIES.items() if NEEDS.get(name, (4, 0)) <= line}
+    made = {name: make for name, make in QUERIES.items() if NEEDS.get(name, (3, 5)) <= line}
     return {name: make(spark, folder) for name, make in made.items()}
 
 

@@ -25,14 +25,14 @@ from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
 from airflow_streamstate.protocol.events import Drained, Event, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.settings import AgentSettings
-from support import clock_story, quick_jvm, spark_story
+from support import clock_story, quick_jvm, shared_story, spark_story
 from support.drivers import Deployments, wait_until
 from support.file_sink import rows_in
 from support.progress import files_read
 from support.real_queries import PROVIDERS
 
 WAIT_SECONDS = 120.0
-STORIES: dict[str, Any] = {"rows": spark_story, "clocks": clock_story}
+STORIES: dict[str, Any] = {"rows": spark_story, "clocks": clock_story, "shared": shared_story}
 PINS = {
     "provider": "spark.sql.streaming.stateStore.providerClass",
     "changelog": "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
@@ -55,6 +55,8 @@ class Cell:
     def settings(self) -> dict[str, str]:
         """For the session."""
         found = {PINS["provider"]: PROVIDERS[self.provider]}
+        if self.story == "shared":
+            found["spark.sql.ansi.enabled"] = "false"  # the default of Spark 3.5: a move changes nothing else
         if self.changelog:
             found[PINS["changelog"]] = "true"
         if self.state_format != 1:

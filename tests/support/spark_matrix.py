@@ -35,8 +35,12 @@ CELLS: dict[str, dict[str, Any]] = {
     "rocksdb, format 2, changelog": {"state_format": 2, "changelog": True},
     "rocksdb, offset log 2": {"offset_log": 2},
     "rocksdb, maps and clocks": {"story": "clocks"},
+    "rocksdb, shared": {"story": "shared"},
+    "hdfs, shared": {"provider": "hdfs", "story": "shared"},
 }
 """How each is written, as ``spark_lab.Cell`` has it."""
+SHARED = ("rocksdb, shared", "hdfs, shared")
+"""Cells of operators that every Spark has; the others have transformWithState, which came with Spark 4, or want it."""
 OTHERS = tuple(version for version in VERSIONS if version != IN_FULL)
 
 
@@ -85,8 +89,10 @@ def expected(life: Life) -> tuple[str, ...]:
 
 def is_there(life: Life) -> bool:
     """Whether the Spark that writes knows the formats of this cell."""
-    line = line_of(life.of or life.spark)
-    return CELLS[life.cell].get("offset_log", 1) == 1 or (line is not None and line >= OFFSET_LOG_2_SINCE)
+    lines = [line for version in filter(None, (life.of, life.spark)) if (line := line_of(version)) is not None]
+    if life.cell not in SHARED and min(lines) < (4, 0):
+        return False
+    return CELLS[life.cell].get("offset_log", 1) == 1 or lines[0] >= OFFSET_LOG_2_SINCE
 
 
 def quick() -> list[Life]:
@@ -95,6 +101,12 @@ def quick() -> list[Life]:
     lives += [Life(version, "live", "rocksdb") for version in OTHERS if version != "4.2.1"]
     for before, after in (("4.0.5", "4.1.4"), ("4.1.4", IN_FULL), (IN_FULL, "4.3.0")):
         lives.append(Life(after, "take", "rocksdb", before, "restore"))
+    for cell in SHARED:
+        lives.append(Life("3.5.9", "live", cell))
+        lives += [
+            Life(*way)
+            for way in ((IN_FULL, "take", cell, "3.5.9", "restore"), ("3.5.9", "take", cell, IN_FULL, "restore"))
+        ]
     return _in_order(lives)
 
 

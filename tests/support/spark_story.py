@@ -71,11 +71,12 @@ def _joined(spark: Any, base: Path) -> Any:
     left = rows_of_input(spark, base).where("v in (13, 31)").withWatermark("t", "10 seconds").selectExpr("t", "k", "v")
     right = rows_of_input(spark, base).where("v in (19, 37)").withWatermark("t", "10 seconds")
     right = right.selectExpr("t as u", "k as j", "v as w")
-    met = (left.k == right.j) & (right.u >= left.t) & (right.u <= left.t.cast("timestamp") + _seconds(20))
+    met = (left.k == right.j) & (right.u >= left.t) & (right.u <= left.t.cast("timestamp") + seconds(20))
     return left.join(right, met, "leftOuter").select("k", "v", "w")
 
 
-def _seconds(count: int) -> Any:
+def seconds(count: int) -> Any:
+    """An interval, for an event time."""
     from pyspark.sql import functions as fn
 
     return fn.expr(f"interval {count} seconds")

@@ -20,11 +20,13 @@ from pathlib import Path
 
 from support.go_program import cache_folder
 
-NEWEST: dict[str, str] = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1", "4.3": "4.3.0"}
+NEWEST: dict[str, str] = {"3.5": "3.5.9", "4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1", "4.3": "4.3.0"}
 """The one release of each Spark that the tests know."""
 IN_FULL = "4.2.0"
 """The release that the other tiers run on."""
-VERSIONS: tuple[str, ...] = ("4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
+VERSIONS: tuple[str, ...] = ("3.5.9", "4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
+SPARKS_4 = VERSIONS[1:]
+"""Those on which sinks and Python sources are tried."""
 BESIDE: tuple[str, ...] = (
     "grpcio==1.76.0",  # these two for transformWithState
     "protobuf==6.33.5",  # not older than what the newest Spark was built with

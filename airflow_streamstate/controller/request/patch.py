@@ -27,6 +27,8 @@ from airflow_streamstate.controller.request.scripts import (
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
+from airflow_streamstate.launch.spark_home import PYTHONS, WORKERS_PYTHON, environment_of_spark
+from airflow_streamstate.launch.submit_options import is_on_this_machine
 from airflow_streamstate.migration import read_migrations
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.redaction import (
@@ -252,6 +254,7 @@ class Patch:
         script, modules: the local files of the script; None, none: it stays.
         files: the other local files that the values name.
         allow_literal_secrets: values under secret-like names may be recorded as they are.
+        spark: the variables of a Spark that was named by its path, which ``values`` have in their environment, too.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -259,6 +262,7 @@ class Patch:
     modules: tuple[CodeFile, ...] = ()
     files: tuple[CodeFile, ...] = ()
     allow_literal_secrets: bool = False
+    spark: Mapping[str, str] = field(default_factory=dict)
 
     def but(self, **values: Any) -> Patch:
         """The patch with other values; None for what stays. Without an ``application`` its modules stay, too."""
@@ -286,6 +290,7 @@ def read_patch(
     application: Path | None = None,
     modules: tuple[str, ...] | None = None,
     allow_literal_secrets: bool = False,
+    spark: str = "",
     **given: Any,
 ) -> Patch:
     """Read what is given of a version.
@@ -294,6 +299,7 @@ def read_patch(
         application: local path of the script, unmodified.
         modules: globs below the script's folder: what is pinned of it; none for what the script imports from there.
         allow_literal_secrets: values under secret-like names may be recorded as they are.
+        spark: the Spark that runs the driver, as ``CodeTerms.spark``; "" for what the environment says.
         given: the other terms of a ``Version`` by name, each as a user has it: files as local paths, jars as local
             paths (also with wildcards) or URIs; None, or absent, for what stays.
 
@@ -313,7 +319,10 @@ def read_patch(
             modules=list(modules),
             next_step="Give the script, too.",
         )
-    check_texts({**named, "application": application, "modules": modules})
+    check_texts({**named, "application": application, "modules": modules, "spark": spark})
+    of_spark = environment_of_spark(spark) if spark else {}
+    if of_spark:
+        named["environment"] = _with_spark(spark, of_spark, named.get("environment", {}))
     _check(named, application, allow_literal_secrets=allow_literal_secrets)
     values, files = dict(named), list[CodeFile]()
     for name, read in _READERS.items():
@@ -327,7 +336,7 @@ def read_patch(
         values["application"] = script.artifact
         values["modules"] = tuple(file.artifact for file in beside)
         values["script_path"] = script_path_of(application)
-    return Patch(values, script, beside, tuple(files), allow_literal_secrets)
+    return Patch(values, script, beside, tuple(files), allow_literal_secrets, of_spark)
 
 
 def patched(before: Version, patch: Patch, rewrite: StateRewrite | None = None) -> Version:
@@ -348,6 +357,8 @@ def patched(before: Version, patch: Patch, rewrite: StateRewrite | None = None) 
     launcher, master, spark_conn_id, folder = _where(before, given)
     given |= {"launcher": launcher, "master": master, "spark_conn_id": spark_conn_id, "working_folder": folder}
     after = replace(before, **given)
+    if patch.spark:
+        after = replace(after, environment=_on_spark(before, after, patch.spark))
     if after.attaches:
         check_attached_arguments(after.arguments)
         if patch.script is not None:
@@ -591,6 +602,40 @@ def _check(named: Mapping[str, Any], application: Path | None, *, allow_literal_
             snapshot_every_seconds=settings.snapshot_every_seconds,
             next_step="Leave out the setting, or `--snapshots none`.",
         )
+
+
+def _with_spark(spark: str, variables: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """The given environment, with the variables of this Spark."""
+    if twice := sorted(name for name, value in variables.items() if given.get(name, value) != value):
+        raise InvalidRequestError(
+            "a Spark and variables of the environment say different things",
+            spark=spark,
+            variables=twice,
+            next_step="Leave out one of them.",
+        )
+    return {**given, **variables}
+
+
+def _on_spark(before: Version, after: Version, variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a version that a named Spark runs: without the Python of the Spark before, and without a path
+    of this machine for workers elsewhere."""
+    if after.launcher is not None or after.spark_conn_id is not None:
+        raise InvalidRequestError(
+            "a Spark by its path is one of this machine, and the drivers are started elsewhere or by a connection",
+            launcher=LOCAL if after.launcher is None else after.launcher.name,
+            spark_conn_id=after.spark_conn_id,
+            next_step="Name the other Spark as the launcher does (an image, a release, an archive), or change the"
+            " connection.",
+        )
+    found, home = dict(after.environment), before.environment.get("SPARK_HOME", "")
+    for name in PYTHONS:
+        # Of the virtual environment in which the Spark before is.
+        is_its_own = home.startswith(f"{found.get(name, '').removesuffix('/bin/python')}/lib/python3")
+        if name not in variables and is_its_own:
+            found.pop(name, None)
+    if WORKERS_PYTHON in variables and not is_on_this_machine(after.master or DEFAULT_MASTER):
+        del found[WORKERS_PYTHON]
+    return found
 
 
 def _check_launcher(launcher: LauncherChoice, spark_conn_id: str | None) -> None:

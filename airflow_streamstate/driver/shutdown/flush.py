@@ -14,7 +14,14 @@ from typing import TypeVar
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain, withdraw
 from airflow_streamstate.checkpoint.fork import fork, plan_flush, wipe
 from airflow_streamstate.checkpoint.log import Checkpoint, Position
-from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify, pin_partitions
+from airflow_streamstate.checkpoint.repair import (
+    DrainCommitted,
+    DrainPending,
+    Foreign,
+    accept_empty_batch,
+    classify,
+    pin_partitions,
+)
 from airflow_streamstate.checkpoint.state_files import delete_version, files_of
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.attempt_snapshots import (
@@ -36,6 +43,7 @@ from airflow_streamstate.errors import (
     OutcomeUnknownError,
     StreamStateError,
     UnavailableError,
+    UnsupportedCheckpointError,
 )
 from airflow_streamstate.plan.model import QueryPlan, StateOperator
 from airflow_streamstate.plan.record import recorded_plans
@@ -190,6 +198,7 @@ class Flush:
         # The drain entry is a copy of the entry before it, and Spark needs this setting in both.
         partitions = self.query.session_partitions
         self._retry("the offset log", lambda: pin_partitions(checkpoint, partitions))
+        self._retry("the schemas of the state", lambda: accept_empty_batch(checkpoint))
         mark = self._attempt.mark("drain", self._command_id)
         time_ms = self._batch_time_ms
         self._retry(
@@ -334,6 +343,8 @@ class OpenWindows:
                 manifest = lease.landed(attempt.places, manifest, [query.name])
                 checkpoint = lease.folder_of(attempt.checkpoints, manifest, query.name)
                 bounds = query.startable.open_windows(attempt.uri_of(checkpoint))
+        except UnsupportedCheckpointError as error:
+            attempt.reporter.say(f"the open windows of {query.name} are not known: {error}")
         except Exception:
             attempt.reporter.say(f"the open windows of {query.name} are not known: {traceback.format_exc()}")
         self._found[query.name] = bounds

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
+import pyspark
 from pyspark import SparkContext
 from pyspark.errors import PySparkValueError, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,13 +20,13 @@ from pyspark.sql.context import SQLContext
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from airflow_streamstate.checkpoint.guards import guard_start
+from airflow_streamstate.checkpoint.guards import guard_start, line_of
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.rehearsal.rehearsal_run import Rehearsing
-from airflow_streamstate.driver.spark.jvm import jvm_answers, note_stop_of
+from airflow_streamstate.driver.spark.jvm import jvm_answers, note_stop_of, session_class, settings_of
 from airflow_streamstate.driver.spark.spark_query import (
     REHEARSAL_QUERY_NAME,
     SEED_QUERY_NAME,
@@ -178,7 +179,13 @@ class RehearsalQuery(SupervisedQuery):
     @property
     def recentProgress(self) -> list[StreamingQueryProgress]:  # noqa: N802
         own = {"name": self.name, "id": self.id, "runId": self.runId}
-        return [StreamingQueryProgress.fromJson({**report, **own}) for report in self._writer.trial_reports]
+        return [_as_sparks_own({**report, **own}) for report in self._writer.trial_reports]
+
+
+def _as_sparks_own(report: dict[str, Any]) -> Any:
+    """A progress report as this Spark gives it to a script: 3.5 gives a ``dict``."""
+    is_dict = (line_of(pyspark.__version__) or (4, 0)) < (4, 0)
+    return report if is_dict else StreamingQueryProgress.fromJson(report)
 
 
 def check_timeout(timeout: float | None, *, zero_is_allowed: bool) -> None:
@@ -187,8 +194,10 @@ def check_timeout(timeout: float | None, *, zero_is_allowed: bool) -> None:
         return
     if not isinstance(timeout, int | float) or timeout < 0 or (timeout == 0 and not zero_is_allowed):
         raise PySparkValueError(
-            errorClass="VALUE_NOT_POSITIVE",
-            messageParameters={"arg_name": "timeout", "arg_value": type(timeout).__name__},
+            # By position: Spark 3.5 has other names for these two.
+            None,
+            "VALUE_NOT_POSITIVE",
+            {"arg_name": "timeout", "arg_value": type(timeout).__name__},
         )
 
 
@@ -264,7 +273,7 @@ class Interception:
 
     def _guard_start(self, spark: Any, startable: SparkWriter) -> None:
         trigger = startable.facts.trigger
-        guard_start(dict(spark.conf.getAll), startable.settings.options, _GUARDED_TRIGGERS.get(trigger, trigger))
+        guard_start(settings_of(spark), startable.settings.options, _GUARDED_TRIGGERS.get(trigger, trigger))
 
     def remember(self, jmanager: Any, handle: SupervisedQuery) -> None:
         """Keep the handle; drop those that ended without a failure."""
@@ -295,7 +304,7 @@ class Interception:
         spec, properties = self._decider.attempt.spec, spark._jvm.java.lang.System
         launched = {key: properties.getProperty(key) for key in launch_keys(spec.version.conf)}
         at_launch = {key: value for key, value in launched.items() if value is not None}
-        return tuple(notes_on_own_settings(spec.version.master, spec.version.conf, dict(spark.conf.getAll), at_launch))
+        return tuple(notes_on_own_settings(spec.version.master, spec.version.conf, settings_of(spark), at_launch))
 
     def _pace(self, name: str, handle: SupervisedQuery) -> None:
         """Sleep where a script loops around ``start()`` after queries have stopped starting."""
@@ -388,7 +397,7 @@ def forget_session() -> None:
     with jvm_answers():
         session.catalog.clearCache()
         session.streams._jsqm.resetTerminated()
-        sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
+        sessions = session_class(session._jvm)
         sessions.clearDefaultSession()
         sessions.clearActiveSession()
     SparkSession._instantiatedSession = None

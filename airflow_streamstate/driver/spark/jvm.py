@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 
@@ -43,10 +44,21 @@ def jvm_answers() -> Iterator[None]:
         ) from None
 
 
+def session_class(jvm: Any) -> Any:
+    """The JVM's ``SparkSession``, which Spark 4 has in another package than 3.5."""
+    found = jvm.org.apache.spark.sql.classic.SparkSession
+    return jvm.org.apache.spark.sql.SparkSession if isinstance(found, JavaPackage) else found
+
+
+def settings_of(spark: Any) -> dict[str, str]:
+    """The settings of a session that are set; defaults are left out."""
+    return scala_text_map(spark._jvm, spark._jsparkSession.conf().getAll())
+
+
 @contextlib.contextmanager
 def active_session(spark: Any) -> Iterator[None]:
     """Make a session the active one of the JVM thread that serves this Python thread; a new thread has none."""
-    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
+    sessions = session_class(spark._jvm)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -96,7 +108,11 @@ def scala_sequence(sequence: Any) -> list[Any]:
 
 def scala_text_map(jvm: Any, mapping: Any) -> dict[str, str]:
     """A Scala map of texts."""
-    java_map = jvm.scala.jdk.javaapi.CollectionConverters.asJava(mapping)
+    converters = jvm.scala.jdk.javaapi.CollectionConverters
+    if isinstance(converters, JavaPackage):  # Scala 2.12
+        java_map = jvm.scala.collection.JavaConverters.mapAsJavaMapConverter(mapping).asJava()
+    else:
+        java_map = converters.asJava(mapping)
     # As one text: each key and value would be a separate call.
     found = json.loads(jvm.com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(java_map))
     return {str(key): str(value) for key, value in found.items()}

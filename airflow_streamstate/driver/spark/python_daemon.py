@@ -33,8 +33,11 @@ def run_workers_with_values(debugger: str) -> str:
     Args:
         debugger: the socket of a debugger; "" without one.
     """
+    import pyspark.util
     from pyspark import SparkContext
 
+    if not hasattr(pyspark.util, _REPORT):
+        return "the values where a function of the script fails are shown by Spark 4.0 and newer"
     SparkContext._ensure_initialized()
     properties = SparkContext._jvm.java.lang.System
     master = str(properties.getProperty("spark.master") or _LOCAL)

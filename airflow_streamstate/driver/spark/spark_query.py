@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import AnalysisException, SparkNoSuchElementException, StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, functions
 
 from airflow_streamstate.connectors.sink import REPEAT_SETTINGS, FoundUndo, HeldBatches, UndoMeans, UndoOrder
@@ -575,7 +575,8 @@ class SparkWriter:
             with jvm_answers():
                 reader.load([unquote(path) for path in paths])
         except AnalysisException as error:
-            if "PATH_NOT_FOUND" not in str(error.getCondition()):
+            # Spark 3.5 has the older of the two names alone.
+            if "PATH_NOT_FOUND" not in str(getattr(error, "getCondition", error.getErrorClass)()):
                 return ""
             return str((error.getMessageParameters() or {}).get("path") or error)
         return ""
@@ -656,10 +657,9 @@ class SparkWriter:
         return {name: value for name, value in found.items() if value is not None and value != _UNDEFINED}
 
     def _setting(self, name: str) -> str | None:
-        try:
-            return str(self._spark.conf.get(name))
-        except SparkNoSuchElementException:
-            return None
+        # Not pyspark's own ``get``: each Spark raises another error for a name that it does not know.
+        value = scala_option(self._spark._jsparkSession.conf().getOption(name))
+        return None if value is None else str(value)
 
     def cannot_flush_reason(self) -> str | None:
         if self.facts.sink == "memory" and self.facts.output_mode != "complete":

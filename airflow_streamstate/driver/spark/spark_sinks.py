@@ -440,7 +440,7 @@ class HadoopReach:
                 return None
             raise
         # As one text: a folder may have thousands of names, and each call of the JVM takes its time.
-        paths = self._jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(self._file_util.stat2Paths(statuses))
+        paths = self._jvm.scala.Predef.genericWrapArray(self._file_util.stat2Paths(statuses))
         text = str(paths.mkString("\n"))
         parent = f"{file_system.makeQualified(path)}/"
         if not text.startswith(parent):

@@ -19,9 +19,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, StructField, StructType
 
+from airflow_streamstate.checkpoint.guards import line_of
 from airflow_streamstate.driver.attempt.ports import OperatorRows, WrittenState
 from airflow_streamstate.driver.spark.jvm import spark_words
-from airflow_streamstate.errors import ConflictError, InvalidRequestError
+from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnsupportedCheckpointError
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.snapshot.state_tables import (
     ABOUT,
@@ -40,6 +41,7 @@ from airflow_streamstate.snapshot.state_tables import (
 
 # Counts over the state of a checkpoint, by Spark's own state readers.
 
+STATE_READERS_SINCE = (4, 0)
 _DEFAULT_STORE = "default"
 _JOIN_STORES = ("left-keyWithIndexToValue", "right-keyWithIndexToValue")
 
@@ -74,7 +76,15 @@ def open_windows(spark: Any, checkpoint_uri: str) -> tuple[datetime, datetime] |
 
 
 def stores_of(spark: Any, checkpoint_uri: str) -> list[Any]:
-    """Spark's description of each state store of a checkpoint, one row each."""
+    """Spark's description of each state store of a checkpoint, one row each.
+
+    Raises:
+        UnsupportedCheckpointError: this Spark cannot read state.
+    """
+    if (line_of(spark.version) or STATE_READERS_SINCE) < STATE_READERS_SINCE:
+        raise UnsupportedCheckpointError(
+            f"Spark {spark.version} cannot read state", next_step="Spark 4.0 and newer can: upgrade to it first."
+        )
     # The readers need the state store coordinator, which a session creates at the first use of its streams.
     spark._jsparkSession.streams().active()
     found: list[Any] = spark.read.format("state-metadata").load(checkpoint_uri).collect()

@@ -12,7 +12,6 @@ from pyspark import cloudpickle
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.classic.column import Column
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -512,6 +511,8 @@ class _Rewriting:
         attribute = next(each for each in _elements(output) if str(each.name()) == name)
         objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
         serialized = objects.EncodeUsingSerializer(attribute, True)
+        from pyspark.sql.classic.column import Column  # not there before Spark 4
+
         column = Column(self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(serialized))
         return F.substring(column, self._row_at + 1, _MOST_BYTES)
 

@@ -77,12 +77,21 @@ class LauncherChoice:
 
 
 @dataclass(frozen=True)
-class LiteralSecretTerms:
-    """A consent of every verb that names code. It is of one order, and not recorded."""
+class CodeTerms:
+    """How code is named, by every verb that names it. Of one order, and not recorded as given."""
 
     allow_literal_secrets: bool = term(
         False,
         help="accept literal values under secret-like names, and record them in the home. By default they are refused",
+        heading=_CODE,
+        verbs=_OF_CODE,
+    )
+    spark: Word = term(
+        "",
+        help="the Spark that runs the driver on this machine: an installation, or a virtual environment that has"
+        " pyspark, whose Python then runs the driver, too. Recorded as variables of the environment, SPARK_HOME and"
+        " those of the Python",
+        metavar="PATH",
         heading=_CODE,
         verbs=_OF_CODE,
     )

@@ -72,6 +72,20 @@ def test_what_an_entry_pins_counts_where_there_is_state() -> None:
     assert state_store_of(None, has_state=False) == ""
 
 
+@pytest.mark.parametrize(("name", "value"), [("encodingFormat", "avro"), ("rowChecksum.enabled", "true")])
+def test_rows_in_another_form_go_back_to_no_older_spark(name: str, value: str) -> None:
+    """Spark 3.5 ignores what an entry pins of it, and would take those bytes for rows (Law 10)."""
+    pins = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER}
+    usual = OffsetEntry(0, 0, {**pins, "spark.sql.streaming.stateStore.encodingFormat": "unsaferow"}, ())
+    other = OffsetEntry(0, 0, {**pins, f"spark.sql.streaming.stateStore.{name}": value}, ())
+    assert state_store_of(usual, has_state=True) == ROCKSDB_PROVIDER
+    assert state_store_of(other, has_state=False) == NO_STATE
+    refuse_move("4.2.0", "3.5.9", state_store_of(usual, has_state=True))
+    refuse_move("4.2.0", "4.3.0", state_store_of(other, has_state=True))
+    with pytest.raises(IncompatibleUpgradeError):
+        refuse_move("4.2.0", "3.5.9", state_store_of(other, has_state=True))
+
+
 def test_back_from_a_spark_that_was_never_tried_is_refused() -> None:
     """What a Spark to come writes is not known to be readable by an older one (Law 10)."""
     with pytest.raises(IncompatibleUpgradeError) as error:

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, OffsetEntry, format_offset_entry
 from airflow_streamstate.checkpoint.state_files import delete_version, has_begun_planned, state_file_keys
 from airflow_streamstate.errors import DataError, ObjectMissingError, UnsupportedCheckpointError
 from support.checkpoints import (
+    commit_batch,
     memory_checkpoint,
     plan_batch,
     rocksdb_zip,
@@ -102,6 +103,39 @@ def test_operator_without_metadata_is_listed_by_its_files() -> None:
     checkpoint = memory_checkpoint()
     write_hdfs_state(checkpoint, range(1, 3))
     assert len(listed(checkpoint, 2)) == 4
+
+
+@pytest.mark.parametrize(("there", "lost"), [(("0/0", "0/1"), "0/2"), (("0/0",), None)])
+def test_a_lost_partition_of_spark_3_is_an_error(there: tuple[str, ...], lost: str | None) -> None:
+    """Which writes no metadata of operators: its entries pin their number, and an operator that is in the first
+    partition alone has one (Law 5)."""
+    checkpoint = memory_checkpoint()
+    conf = {"spark.sql.shuffle.partitions": "3"}
+    for batch_id in range(2):
+        entry = OffsetEntry(0, 0, conf, ("-",))
+        checkpoint.store.put(checkpoint.offset_key(batch_id), format_offset_entry(entry))
+        commit_batch(checkpoint, batch_id)
+    checkpoint.store.put(checkpoint.key("state/0/0/_metadata/schema"), b"schema")
+    write_hdfs_state(checkpoint, range(1, 3), folders=list(there))
+    if lost is None:
+        assert listed(checkpoint, 2) == {"0/0/1.delta", "0/0/2.delta"}
+        return
+    with pytest.raises(ObjectMissingError) as error:
+        listed(checkpoint, 2)
+    assert f"state/{lost}/" in error.value.context["key"]
+
+
+def test_an_operator_of_spark_3_that_the_script_has_no_more_needs_nothing() -> None:
+    """Its schema and older versions lie there still."""
+    checkpoint = memory_checkpoint()
+    entry = OffsetEntry(0, 0, {"spark.sql.shuffle.partitions": "2"}, ("-",))
+    for batch_id in range(2):
+        checkpoint.store.put(checkpoint.offset_key(batch_id), format_offset_entry(entry))
+        commit_batch(checkpoint, batch_id)
+    for operator_id, versions in ((0, range(1, 3)), (1, range(1, 2))):
+        checkpoint.store.put(checkpoint.key(f"state/{operator_id}/0/_metadata/schema"), b"schema")
+        write_hdfs_state(checkpoint, versions, folders=[f"{operator_id}/0", f"{operator_id}/1"])
+    assert listed(checkpoint, 2) == {f"0/{partition}/{version}.delta" for partition in (0, 1) for version in (1, 2)}
 
 
 @pytest.mark.parametrize("gone", ["1.delta", "2.delta", "SSTs/000002-u2.sst"])

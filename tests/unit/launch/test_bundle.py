@@ -65,6 +65,20 @@ def test_every_path_is_relative_and_every_file_is_there(tmp_path: Path) -> None:
     assert bundle.submit_arguments[-3:] == ("runner.py", "--", "driver.json")
 
 
+def test_a_spark_3_has_its_defaults_in_the_one_file(tmp_path: Path) -> None:
+    """Below the version's own settings, also where a launcher adds more."""
+    home = tmp_path / "spark"
+    for name in ("jars/spark-core_2.12-3.5.9.jar", "conf/spark-defaults.conf"):
+        (home / name).parent.mkdir(parents=True)
+        (home / name).write_text("spark.a theirs")
+    bundle = build_bundle(request_of(tmp_path), home)
+    assert "--load-spark-defaults" not in bundle.submit_arguments
+    for found in (bundle, bundle.with_conf({**bundle.conf, "spark.b": "more"})):
+        assert found.files["spark.properties"].startswith(b"spark.a theirs\n\n")
+    assert b"spark.b=more" in found.files["spark.properties"]
+    assert "--load-spark-defaults" in build_bundle(request_of(tmp_path / "other")).submit_arguments
+
+
 def test_secrets_are_in_two_files_only(tmp_path: Path) -> None:
     """The command line holds none; the two files are for the driver's user alone."""
     bundle = build_bundle(request_of(tmp_path))

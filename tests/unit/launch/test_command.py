@@ -163,6 +163,47 @@ def test_a_given_prefix_is_joined_with_the_request(tmp_path: Path) -> None:
     assert {"spark.a=theirs", "spark.b=ours"} <= set(properties(built))
 
 
+def old_spark(base: Path) -> dict[str, str]:
+    """The environment of an installation of Spark 3.5, which loads one properties file alone."""
+    home = base / "spark-3.5"
+    (home / "jars").mkdir(parents=True)
+    (home / "jars" / "spark-core_2.12-3.5.9.jar").touch()
+    (home / "conf").mkdir()
+    (home / "conf" / "spark-defaults.conf").write_text("spark.a theirs\nspark.b theirs")
+    return {"SPARK_HOME": str(home)}
+
+
+def test_spark_3_gets_one_file_with_its_defaults_first(tmp_path: Path) -> None:
+    """It has no option for a second file; of a key that is in both the last line counts."""
+    environ = old_spark(tmp_path)
+    built = command(tmp_path, environ, conf={"spark.b": "ours"})
+    assert option(built, "--properties-file") == str(tmp_path / "launches" / "d-0001-a0001" / "spark.properties")
+    assert not {"--load-spark-defaults", "--extra-properties-file"} & set(built.argv)
+    found = properties(built)
+    assert found[:2] == ["spark.a theirs", "spark.b theirs"]
+    assert found.index("spark.b=ours") > 1
+    (Path(environ["SPARK_HOME"]) / "conf" / "spark-defaults.conf").unlink()
+    assert "spark.a theirs" not in properties(command(tmp_path, environ))
+
+
+def test_spark_3_keeps_the_users_own_file_below_ours(tmp_path: Path) -> None:
+    """In place of its defaults, as it does itself; one that is not there is refused by its name."""
+    environ, own = old_spark(tmp_path), tmp_path / "own.properties"
+    own.write_text("spark.c=theirs\\")
+    program = launch_request(tmp_path, "").spark_submit
+    assert program is not None
+    built = command(tmp_path, environ, spark_submit=(*program, "--properties-file", str(own)))
+    assert [place for place, word in enumerate(built.argv) if word == "--properties-file"][-1] > built.argv.index(
+        str(own)
+    )
+    assert properties(built)[:2] == ["spark.c=theirs\\", ""]  # the empty line ends what the backslash continues
+    assert "spark.a theirs" not in properties(built)
+    own.unlink()
+    with pytest.raises(InvalidRequestError, match="cannot be read") as error:
+        command(tmp_path, environ, spark_submit=(*program, "--properties-file", str(own)))
+    assert error.value.context["file"] == str(own)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -42,7 +42,7 @@ def test_a_properties_file_and_a_deploy_mode_are_noticed() -> None:
     """Both change what the launcher has to set itself."""
     rest, options = read_prefix(["--properties-file", "/x", "--deploy-mode", "cluster"])
     assert rest == ("--properties-file", "/x")
-    assert options.has_properties_file
+    assert options.properties_file
     assert options.conf == {"spark.submit.deployMode": "cluster"}
 
 

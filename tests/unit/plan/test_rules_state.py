@@ -81,6 +81,7 @@ def test_where_one_of_two_plans_keeps_no_state_no_store_is_spoken_of() -> None:
         ("spark.sql.mapKeyDedupPolicy", "last_win", "exception", "setting-changed"),
         ("spark.sql.legacy.timeParserPolicy", "exception", "CORRECTED", "setting-harmless"),
         ("spark.sql.legacy.timeParserPolicy", "EXCEPTION", "LEGACY", "setting-changed"),
+        ("spark.sql.legacy.timeParserPolicy", "CORRECTED", "EXCEPTION", "setting-harmless"),
         ("spark.sql.files.ignoreCorruptFiles", "false", "true", "setting-harmless"),
         ("spark.sql.storeAssignmentPolicy", "ANSI", "LEGACY", "setting-harmless"),
         ("spark.sql.legacy.allowHashOnMapType", "false", "true", "setting-harmless"),

@@ -124,6 +124,16 @@ def test_files_of_two_callers_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "work" / "words").exists()
 
 
+def test_an_image_of_spark_3_is_told(tmp_path: Path) -> None:
+    """Its spark-submit does not know the options; nothing is started."""
+    command = _pod(tmp_path, SHOWS)
+    (tmp_path / "spark" / "jars").mkdir()
+    (tmp_path / "spark" / "jars" / "spark-core_2.12-3.5.1.jar").touch()
+    done = _run(tmp_path, command)
+    assert (done.returncode, "the image has spark-core_2.12-3.5.1" in done.stderr) == (70, True)
+    assert not (tmp_path / "work" / "words").exists()
+
+
 def test_an_image_without_spark_is_told(tmp_path: Path) -> None:
     """One sentence, with the places that were looked at."""
     command = _pod(tmp_path, SHOWS)
