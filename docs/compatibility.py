@@ -80,9 +80,9 @@ TAIL = """\
 ## What is refused, and when
 
 - A deploy on an older line of Spark than the one that wrote the state, unless every such move of *rocksdb*
-  and *hdfs* (to 3.5: of *shared*) was run and *exact*: `deploy` refuses it while the old version still runs, and the driver at `start()`.
-  Changelogs and state checkpoint format 2 follow their store. State of a batch that was written and not committed
-  counts, too. A drained stream is seeded on any Spark.
+  and *hdfs* (to 3.5: of *shared*) was run and *exact*: `deploy` refuses it while the old version still runs, and the
+  driver at `start()`. Changelogs and state checkpoint format 2 follow their store. State of a batch that was written
+  and not committed counts, too. A drained stream is seeded on any Spark.
 - A checkpoint in offset log 2 on Spark 4.0 or 4.1. Drained, it is seeded there in offset log 1.
 - At `start()`: state checkpoint format 2 with the HDFS-backed store, other state stores; named sources in offset log 1;
   named sinks (`spark.sql.streaming.queryEvolution.enableSinkEvolution`); a source without a name that occurs twice in a

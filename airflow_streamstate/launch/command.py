@@ -123,7 +123,7 @@ class PropertiesBeneath:
 
         Args:
             spark_home: its installation, if known.
-            properties_file: of the user's command; "" for none.
+            properties_file: of the user's command; "" if it has none.
 
         Raises:
             InvalidRequestError: the user's file cannot be read.
@@ -131,7 +131,7 @@ class PropertiesBeneath:
         if spark_home is None or not version_of(spark_home).startswith("3."):
             return cls(("--extra-properties-file",) if properties_file else ("--load-spark-defaults",))
         try:
-            # A blank line ends a last line that is to be continued.
+            # A blank line ends a last line that has a backslash at its end.
             return cls((), Path(properties_file or defaults_file(spark_home, environ)).read_bytes() + b"\n\n")
         except OSError as error:
             if not properties_file and isinstance(error, FileNotFoundError):

@@ -115,7 +115,7 @@ def environment_of_spark(path: str) -> dict[str, str]:
     Raises:
         InvalidRequestError: there is no Spark, or the Python of the environment is too old for the driver's part.
     """
-    # Not resolved: a link such as /opt/spark may be what is to be kept.
+    # Not resolved: a link such as /opt/spark stays one.
     folder = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100
     python = folder / "bin" / "python"
     of_pip = [home for home in sorted(folder.glob("lib/python3*/site-packages/pyspark")) if _is_installation(home)]

@@ -52,7 +52,8 @@ def session_class(jvm: Any) -> Any:
 
 def settings_of(spark: Any) -> dict[str, str]:
     """The settings of a session that are set; defaults are left out."""
-    return scala_text_map(spark._jvm, spark._jsparkSession.conf().getAll())
+    found = getattr(spark.conf, "getAll", None)  # not there before Spark 4
+    return scala_text_map(spark._jvm, spark._jsparkSession.conf().getAll()) if found is None else dict(found)
 
 
 @contextlib.contextmanager

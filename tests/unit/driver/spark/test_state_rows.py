@@ -9,13 +9,15 @@ import pytest
 pytest.importorskip("pyspark")
 
 from airflow_streamstate.driver.spark.state_reading import count_state_rows, open_windows
+from airflow_streamstate.errors import UnsupportedCheckpointError
 
 
 class Reader:
     """Spark's state readers, answering from a table of (operator, store or variable) to rows."""
 
-    def __init__(self, stores: list[dict[str, Any]], rows: dict[tuple[int, str], int]) -> None:
+    def __init__(self, stores: list[dict[str, Any]], rows: dict[tuple[int, str], int], version: str = "4.2.0") -> None:
         self._stores = stores
+        self.version = version
         self._rows = rows
         self._options: dict[str, Any] = {}
         self._format = ""
@@ -51,6 +53,13 @@ def _store(operator_id: int, name: str, store: str = "default", properties: str 
         "stateStoreName": store,
         "operatorProperties": properties,
     }
+
+
+@pytest.mark.parametrize("look", [count_state_rows, open_windows])
+def test_spark_3_cannot_read_state(look: Any) -> None:
+    """It has no readers: one sentence, and nothing is asked of it."""
+    with pytest.raises(UnsupportedCheckpointError, match=r"Spark 3\.5\.9 cannot read state"):
+        look(Reader([_store(0, "stateStoreSave")], {(0, "default"): 1}, "3.5.9"), "/checkpoint")
 
 
 def test_a_joins_indexes_are_not_rows() -> None:
