@@ -1,4 +1,4 @@
-"""Whole lives on every Spark 4, and streams that go from one to another: every row once, state and timers kept."""
+"""Whole lives on every Spark, and streams that go from one to another: every row once, state and timers kept."""
 
 from __future__ import annotations
 
