@@ -151,7 +151,7 @@ def _refused(message: str, **context: object) -> UnsupportedCheckpointError:
 # alone (a drained stream, seeded) may go to any Spark.
 
 Line = tuple[int, int]
-_BACK_TO_3_5: frozenset[tuple[Line, Line]] = frozenset(((4, minor), (3, 5)) for minor in range(3))
+_BACK_TO_3_5: frozenset[tuple[Line, Line]] = frozenset(((4, minor), (3, 5)) for minor in range(4))
 GONE_BACK: Mapping[str, frozenset[tuple[Line, Line]]] = {
     # 4.0 and 4.1 cannot read lists of transformWithState that 4.2 and newer wrote, and fail in the middle of a batch.
     # Spark 3.5 has no transformWithState.
