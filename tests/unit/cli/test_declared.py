@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,20 @@ def applied(folder: Path, *words: object) -> tuple[Answer, dict[str, dict[str, A
     """What ``apply`` did, by stream."""
     answer = shell("apply", folder, "--json", *words)
     return answer, {one["stream_id"]: one for one in answer.json["streams"]}
+
+
+@contextlib.contextmanager
+def applying(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
+    """An ``apply`` in a process of its own, and the lines of its progress as they come."""
+    words = [sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()", "apply", str(folder)]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as process:
+        try:
+            assert process.stderr is not None
+            yield process, iter(process.stderr.readline, "")
+        finally:
+            process.kill()  # a test that fails leaves no open pipe to the next one
 
 
 def state(stream_id: str = STREAM) -> str:
@@ -230,22 +246,14 @@ def test_an_interruption_says_what_it_waits_for(desk: Desk) -> None:
     """At once, and it starts nothing more; the second one leaves. What is waited for was shown before."""
     folder = declare(desk, STREAM, "hangs")
     declare(desk, "trains", "proves")
-    words = [sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()", "apply", str(folder)]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    ) as process:
-        try:
-            assert process.stderr is not None
-            said = iter(process.stderr.readline, "")
-            # A slow machine may see the driver only once it runs.
-            assert any(line.startswith(("apply: flights: launching", "apply: flights: running")) for line in said)
-            process.send_signal(signal.SIGINT)
-            line = next((line for line in said if "interrupted" in line), "")
-            assert "nothing more is started, and what is under way is waited for (flights). Ctrl-C again " in line
-            process.send_signal(signal.SIGINT)
-            _, rest = process.communicate(timeout=500)
-        finally:
-            process.kill()  # a test that fails leaves no open pipe to the next one
+    with applying(folder) as (process, said):
+        # A slow machine may see the driver only once it runs.
+        assert any(line.startswith(("apply: flights: launching", "apply: flights: running")) for line in said)
+        process.send_signal(signal.SIGINT)
+        line = next((line for line in said if "interrupted" in line), "")
+        assert "nothing more is started, and what is under way is waited for (flights). Ctrl-C again " in line
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=500)
     assert process.returncode == 1
     assert "interrupted; what was done stays" in rest
     assert "Traceback" not in rest
@@ -258,18 +266,11 @@ def test_a_driver_that_becomes_well_is_the_end_of_an_interrupted_apply(desk: Des
     assert applied(folder, "--timeout", 1)[0].status == 1
     declare(desk, STREAM, "hangs", owner="ada")
     driver = ScriptedAttempt(desk.stream().control, "d-0001", 1, SYSTEM_CLOCK)
-    words = [sys.executable, "-c", "from airflow_streamstate.cli.main import main; main()", "apply", str(folder)]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    ) as process:
-        try:
-            assert process.stderr is not None
-            # It compared before it said so: a driver that is well earlier would leave only the rules to do.
-            assert any(line.startswith("apply: flights: ") for line in iter(process.stderr.readline, ""))
-            with meanwhile(lambda: not driver.proves(1)):  # the driver that hangs reports less, at any time
-                answer, _ = process.communicate(timeout=200)
-        finally:
-            process.kill()
+    with applying(folder) as (process, said):
+        # It compared before it said so: a driver that is well earlier would leave only the rules to do.
+        assert any(line.startswith("apply: flights: ") for line in said)
+        with meanwhile(lambda: not driver.proves(1)):  # the driver that hangs reports less, at any time
+            answer, _ = process.communicate(timeout=200)
     assert (process.returncode, answer.split("\n")[1].split()) == (0, ["flights", "continue", "done", "d-0001"])
     status = shell("status", STREAM, "--json").json
     assert (status["deployment_id"], status["attempt"], status["owner"]) == ("d-0001", 1, "ada")
