@@ -36,6 +36,8 @@ FLUSH_WATERMARK_MS = 253402128000000
 NO_OFFSET = "-"
 """The source line of a source that has no offset yet."""
 
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""Every Spark pins this."""
 SOURCES_NAMED = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 """Spark 4.2+ pins this: ``true`` where sources have names, by which it finds their offsets (offset log 2 alone)."""
 

@@ -12,6 +12,7 @@ from airflow_streamstate.checkpoint.barrier import withdraw
 from airflow_streamstate.checkpoint.guards import ENCODING
 from airflow_streamstate.checkpoint.log import (
     FLUSH_WATERMARK_MS,
+    PARTITIONS,
     BarrierEntry,
     BarrierMark,
     Checkpoint,
@@ -32,8 +33,6 @@ from airflow_streamstate.store.transfer import keys_below
 # Then a start over a planned batch dies with ``None.get``, since Spark compares the setting of that entry and of the
 # one before it; and after a change of the setting Spark looks for state in partitions that do not exist. Both are right
 # once the two newest entries have the setting.
-
-PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def pin_partitions(checkpoint: Checkpoint, partitions: Callable[[], str]) -> tuple[int, ...]:

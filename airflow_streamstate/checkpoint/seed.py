@@ -13,6 +13,7 @@ from airflow_streamstate.checkpoint.fork import crc_path, fork, place_files, wip
 from airflow_streamstate.checkpoint.guards import ENCODING, PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.checkpoint.log import (
     NO_OFFSET,
+    PARTITIONS,
     SOURCES_NAMED,
     STATE_IDS,
     Checkpoint,
@@ -25,7 +26,6 @@ from airflow_streamstate.checkpoint.log import (
     parse_commit_entry,
     parse_offset_entry,
 )
-from airflow_streamstate.checkpoint.repair import PARTITIONS
 from airflow_streamstate.checkpoint.state_files import accept_nulls, files_of, unsupported_state_file
 from airflow_streamstate.errors import (
     ConflictError,

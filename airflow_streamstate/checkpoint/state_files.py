@@ -17,6 +17,7 @@ from airflow_streamstate.checkpoint.file_source import (
     parse_log_name,
 )
 from airflow_streamstate.checkpoint.log import (
+    PARTITIONS,
     Checkpoint,
     CommitEntry,
     OffsetEntry,
@@ -248,7 +249,7 @@ def _folders_without_metadata(checkpoint: Checkpoint, paths: set[str], batch_id:
     schemas = [found for path in paths if (found := _SCHEMA_OF_STORE.fullmatch(path)) and found[1] in written]
     without = [found for found in schemas if _metadata_path(paths, int(found[1]), batch_id) is None]
     entry = checkpoint.read_offset(batch_id) if without and batch_id >= 0 else None
-    pinned = "" if entry is None else entry.conf.get("spark.sql.shuffle.partitions", "")
+    pinned = "" if entry is None else entry.conf.get(PARTITIONS, "")
     if not pinned.isdecimal() or int(pinned) > MAX_PARTITIONS:
         return set()
     return {

@@ -14,13 +14,14 @@ import pytest
 
 from airflow_streamstate.checkpoint.guards import OFFSET_LOG_FORMAT
 from airflow_streamstate.checkpoint.log import (
+    PARTITIONS,
     SOURCES_NAMED,
     Checkpoint,
     crc_key_of,
     format_offset_entry,
     parse_offset_entry,
 )
-from airflow_streamstate.checkpoint.repair import PARTITIONS, repair_before_start
+from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.errors import StartRefusedError
 from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan

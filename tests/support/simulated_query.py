@@ -31,13 +31,13 @@ from typing import Literal
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER
 from airflow_streamstate.checkpoint.log import (
     NO_OFFSET,
+    PARTITIONS,
     Checkpoint,
     CommitEntry,
     OffsetEntry,
     format_commit_entry,
     format_offset_entry,
 )
-from airflow_streamstate.checkpoint.repair import PARTITIONS
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
 from airflow_streamstate.connectors.sink import FoundUndo, HeldBatches, Sink, UndoMeans, UndoOrder
 from airflow_streamstate.connectors.source import Source

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER, STATE_FORMAT
-from airflow_streamstate.checkpoint.repair import PARTITIONS
+from airflow_streamstate.checkpoint.log import PARTITIONS
 from airflow_streamstate.checkpoint.seed import pins_of
 from airflow_streamstate.controller.request.scripts import (
     CodeFile,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.repair import PARTITIONS
+from airflow_streamstate.checkpoint.log import PARTITIONS, Checkpoint
 from airflow_streamstate.checkpoint.seed import refuse_store
 from airflow_streamstate.checkpoint.state_files import state_file_keys
 from airflow_streamstate.controller.context import ControllerContext

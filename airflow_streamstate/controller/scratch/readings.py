@@ -14,13 +14,13 @@ from typing import Any
 
 from airflow_streamstate.checkpoint.fork import checkpoint_uri, fork, wipe
 from airflow_streamstate.checkpoint.log import (
+    PARTITIONS,
     Checkpoint,
     format_commit_entry,
     format_offset_entry,
     parse_commit_entry,
     parse_offset_entry,
 )
-from airflow_streamstate.checkpoint.repair import PARTITIONS
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.drivers.driver_places import ATTEMPT
 from airflow_streamstate.controller.scratch.run import NO_VERDICT, Report, ScratchRuns, spec_of_run, text_of

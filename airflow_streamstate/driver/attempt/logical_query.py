@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.repair import PARTITIONS
+from airflow_streamstate.checkpoint.log import PARTITIONS, Checkpoint
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.driver.attempt.latch import Fence, Latch
 from airflow_streamstate.driver.attempt.ports import QueryProgress, QueryRun, SkippedBySink, StartableQuery

@@ -17,8 +17,8 @@ from airflow_streamstate.checkpoint.fork import (
     plan_upon,
     wipe,
 )
-from airflow_streamstate.checkpoint.log import Checkpoint
-from airflow_streamstate.checkpoint.repair import PARTITIONS, repair_before_start
+from airflow_streamstate.checkpoint.log import PARTITIONS, Checkpoint
+from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.connectors.source import NO_OFFSET, DividingConnector, MeasuringConnector
 from airflow_streamstate.driver.attempt.attempt import Attempt, StartSnapshot
 from airflow_streamstate.driver.attempt.ports import QueryProgress, StartableQuery

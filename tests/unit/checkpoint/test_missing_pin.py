@@ -8,6 +8,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.barrier import exchange_for_drain
 from airflow_streamstate.checkpoint.log import (
+    PARTITIONS,
     Checkpoint,
     OffsetEntry,
     crc_key_of,
@@ -15,7 +16,7 @@ from airflow_streamstate.checkpoint.log import (
     parse_offset_entry,
     stop_entry,
 )
-from airflow_streamstate.checkpoint.repair import PARTITIONS, pin_partitions, repair_before_start
+from airflow_streamstate.checkpoint.repair import pin_partitions, repair_before_start
 from airflow_streamstate.errors import OutcomeUnknownError
 from support.checkpoints import (
     barrier_mark,

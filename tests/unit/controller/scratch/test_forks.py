@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.log import Checkpoint, format_offset_entry
-from airflow_streamstate.checkpoint.repair import PARTITIONS
+from airflow_streamstate.checkpoint.log import PARTITIONS, Checkpoint, format_offset_entry
 from airflow_streamstate.controller.scratch.readings import fork_for_reading
 from airflow_streamstate.errors import SnapshotIncompleteError
 from airflow_streamstate.protocol import layout

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, PROVIDER, ROCKSDB_PROVIDER
-from airflow_streamstate.checkpoint.repair import PARTITIONS
+from airflow_streamstate.checkpoint.log import PARTITIONS
 from airflow_streamstate.controller.scratch.partitions import (
     BYTES_PER_PARTITION,
     ROWS_PER_PARTITION,

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from airflow_streamstate.checkpoint.repair import PARTITIONS
+from airflow_streamstate.checkpoint.log import PARTITIONS
 from airflow_streamstate.driver.attempt.logical_query import LogicalQuery
 from airflow_streamstate.driver.shutdown.drain import stages_of
 from airflow_streamstate.plan.model import PlannedSink
