@@ -6,6 +6,11 @@ from airflow_streamstate.migration import migrate
 @migrate(query="flights", operator="aggregate:origin")
 def add_longest(key, state):
     return {**state, "max": None}
+
+
+@migrate(query="flights", operator="aggregate:carrier", vectorized=True)
+def in_minutes(rows):
+    return rows.withColumn("state", rows.state.withField("sum", rows.state["sum"] / 60))
 ```
 """
 
@@ -15,10 +20,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
 
@@ -28,6 +33,11 @@ Migrate = Callable[[State, State], State | None]
 
 Both are dicts by the names that ``streamstate state`` and ``streamstate plan --migration`` show; timestamps are moments
 in UTC, nested rows are dicts. It has to be deterministic, and may use nothing but its arguments.
+"""
+MigrateRows = Callable[[Any], Any]
+"""Gets all rows of a table as a Spark ``DataFrame`` with the columns ``key`` and ``state``, both structs, and returns
+one with the same columns: each key of before at most once, with its new state. A row that is left out, or whose state
+is null, is dropped. It may use Spark's columns, or ``mapInArrow`` and the like; nothing but the rows, as ``Migrate``.
 """
 _DEFAULT = "rows"
 _MODULE = "__migration__"
@@ -42,32 +52,61 @@ class Migration:
         operator: of its operator, as ``streamstate plan`` names it: ``aggregate:origin``.
         variable: of a ``transformWithState``, the name of the state variable; of a join ``left`` or ``right``; else "".
         inverse: from new to old state, for the rollback; None if not set.
+        migrate: from old to new state, a ``Migrate``.
+        is_vectorized: both functions get all rows at once: they are ``MigrateRows``.
     """
 
     query: str
     operator: str
-    migrate: Migrate
+    migrate: Callable[..., Any]
     variable: str = ""
-    inverse: Migrate | None = None
+    inverse: Callable[..., Any] | None = None
+    is_vectorized: bool = False
 
     @property
     def table(self) -> str:
         """The name of its table among those of its operator."""
         return self.variable or _DEFAULT
 
+    def inverted(self) -> Migration | None:
+        """The migration from new to old state; None without an inverse."""
+        return None if self.inverse is None else replace(self, migrate=self.inverse, inverse=self.migrate)
+
+
+@dataclass(frozen=True)
+class MigrationFile:
+    """The file that migrations are declared in, for another process that reads them again.
+
+    Attributes:
+        is_inverse: their inverse functions are run.
+    """
+
+    name: str
+    body: bytes
+    is_inverse: bool = False
+
 
 _found: ContextVar[list[Migration] | None] = ContextVar("_found", default=None)
 
 
-def migrate(
-    *, query: str, operator: str, variable: str = "", inverse: Migrate | None = None
-) -> Callable[[Migrate], Migrate]:
-    """Make a function the migration of one operator's state; arguments as the attributes of ``Migration``."""
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-    def note(function: Migrate) -> Migrate:
+
+def migrate(
+    *, query: str, operator: str, variable: str = "", inverse: Function | None = None, vectorized: bool = False
+) -> Callable[[Function], Function]:
+    """Make a function the migration of one operator's state.
+
+    Args:
+        query, operator, variable, inverse: as the attributes of ``Migration``.
+        vectorized: the functions are ``MigrateRows``: they get all rows as one ``DataFrame``, which is several times
+            faster. Not for a join, and not for a list.
+    """
+
+    def note(function: Function) -> Function:
         found = _found.get()
         if found is not None:
-            found.append(Migration(query, operator, function, variable, inverse))
+            found.append(Migration(query, operator, function, variable, inverse, vectorized))
         return function
 
     return note

@@ -11,6 +11,10 @@ from airflow_streamstate.checkpoint.state_files import unsupported_state_file
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnsupportedCheckpointError
 
 HDFS_BACKED_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+STATE_READERS_SINCE = (4, 0)
+"""Spark's readers of state came with this line."""
+REWRITES_SINCE = (4, 2)
+"""Spark's state writer, which a rewrite of state needs, came with this line."""
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 KNOWN_TRIGGERS = ("processingTime", "once", "availableNow")
 

@@ -246,17 +246,27 @@ def _folders_without_metadata(checkpoint: Checkpoint, paths: set[str], batch_id:
     partition has this version of belongs to the script no more, or not yet.
     """
     written = _partitions_of(paths, batch_id + 1)
-    schemas = [found for path in paths if (found := _SCHEMA_OF_STORE.fullmatch(path)) and found[1] in written]
-    without = [found for found in schemas if _metadata_path(paths, int(found[1]), batch_id) is None]
-    entry = checkpoint.read_offset(batch_id) if without and batch_id >= 0 else None
-    pinned = "" if entry is None else entry.conf.get(PARTITIONS, "")
-    if not pinned.isdecimal() or int(pinned) > MAX_PARTITIONS:
+    without = [found for found in _schemas_without_metadata(paths, batch_id) if found[1] in written]
+    pinned = _pinned_partitions(checkpoint, batch_id) if without else None
+    if pinned is None:
         return set()
     return {
         f"{found[1]}/{partition}{found[2] or ''}"
         for found in without
-        for partition in range(1 if written[found[1]] == {"0"} else int(pinned))
+        for partition in range(1 if written[found[1]] == {"0"} else pinned)
     }
+
+
+def _schemas_without_metadata(paths: set[str], batch_id: int) -> list[re.Match[str]]:
+    """The schemas of the stores whose operators have no metadata, as Spark 3.5 leaves them."""
+    schemas = [found for path in sorted(paths) if (found := _SCHEMA_OF_STORE.fullmatch(path))]
+    return [found for found in schemas if _metadata_path(paths, int(found[1]), batch_id) is None]
+
+
+def _pinned_partitions(checkpoint: Checkpoint, batch_id: int) -> int | None:
+    entry = checkpoint.read_offset(batch_id) if batch_id >= 0 else None
+    pinned = "" if entry is None else entry.conf.get(PARTITIONS, "")
+    return int(pinned) if pinned.isdecimal() and int(pinned) <= MAX_PARTITIONS else None
 
 
 def _partitions_of(paths: set[str], version: int) -> dict[str, set[str]]:
@@ -544,6 +554,97 @@ def _is_file_source(checkpoint: Checkpoint, folder: str, names: list[str]) -> bo
     return stored is not None and is_file_source_log(stored.body)
 
 
+# Writes the metadata of operators that Spark 3.5 leaves out, and without which no newer Spark reads or rewrites their
+# state. What they hold follows from the schemas; a test compares it with what Spark 4 itself writes.
+
+_JOIN_STORES = (
+    "left-keyToNumValues",
+    "left-keyWithIndexToValue",
+    "right-keyToNumValues",
+    "right-keyWithIndexToValue",
+)
+_DEFAULT_STORE = "default"
+_SESSION = "spark.sessionWindow"
+
+
+def write_operator_metadata(checkpoint: Checkpoint, batch_id: int) -> tuple[str, ...]:
+    """Write the metadata of each operator that has none, into a checkpoint that no query of Spark 3.5 runs on.
+
+    Args:
+        batch_id: the last committed batch.
+
+    Returns:
+        The paths that were written, below the checkpoint; none where a Spark 4 has written it.
+
+    Raises:
+        DataError: a schema is damaged, or the number of partitions is not pinned.
+        UnsupportedCheckpointError: it is not certain whose state it is.
+    """
+    prefix = checkpoint.key("state/")
+    paths = {key[len(prefix) :] for key in keys_below(checkpoint.store, prefix)}
+    stores: dict[str, dict[str, bytes]] = {}
+    for found in _schemas_without_metadata(paths, batch_id):
+        stored = checkpoint.store.get(prefix + found[0])
+        stores.setdefault(found[1], {})[(found[2] or "").lstrip("/") or _DEFAULT_STORE] = stored.body if stored else b""
+    if not stores:
+        return ()
+    partitions = _pinned_partitions(checkpoint, batch_id)
+    if partitions is None:
+        raise DataError(
+            "the entry of this batch pins no number of partitions",
+            key=checkpoint.offset_key(batch_id),
+            next_step="Verify the snapshot with `streamstate snapshot verify`, and use another one.",
+        )
+    written = []
+    for operator_id, schemas in sorted(stores.items()):
+        path = f"state/{operator_id}/_metadata/metadata"
+        checkpoint.store.put(checkpoint.key(path), _operator_metadata(int(operator_id), schemas, partitions, prefix))
+        written.append(path)
+    return tuple(written)
+
+
+def _operator_metadata(operator_id: int, schemas: Mapping[str, bytes], partitions: int, place: str) -> bytes:
+    """As Spark 4 writes it, in version 1."""
+    prefix_columns, stores = 0, tuple(sorted(schemas))
+    if set(schemas) == set(_JOIN_STORES):
+        name, stores = "symmetricHashJoin", tuple(_JOIN_STORES)
+    elif set(schemas) == {_DEFAULT_STORE}:
+        key = f"{place}{operator_id}/0/_metadata/schema"
+        name, prefix_columns = _operator_of(schemas[_DEFAULT_STORE], key)
+    else:
+        raise UnsupportedCheckpointError(
+            "Spark 3.5 recorded no operator for this state, and its stores are not those of a known one",
+            operator_id=operator_id,
+            stores=sorted(schemas),
+            next_step="Drain the stream, and seed the new version.",
+        )
+    info = [{"storeName": store, "numColsPrefixKey": prefix_columns, "numPartitions": partitions} for store in stores]
+    said = {"operatorInfo": {"operatorId": operator_id, "operatorName": name}, "stateStoreInfo": info}
+    return b"v1\n" + json.dumps(said, separators=(",", ":")).encode()
+
+
+def _operator_of(body: bytes, key: str) -> tuple[str, int]:
+    """The name of the operator that has this schema, and how many columns of its keys are a prefix."""
+    texts = _schema_texts(body, key)
+    try:
+        fields = [json.loads(text)["fields"] for text in texts or ()]
+        keys, values = ([(str(each["name"]), each["type"], each["metadata"]) for each in one] for one in fields)
+    except (ValueError, KeyError, TypeError):
+        raise DataError("the schema of a state store is damaged", key=key) from None
+    names = [name for name, _, _ in values]
+    if any(facts.get(_SESSION) for _, _, facts in values):
+        return "sessionWindowStateStoreSaveExec", len(keys) - 1
+    if [kind for _, kind, _ in keys] == ["void"]:
+        return _LIMIT, 0
+    by_values = {
+        ("__dummy__",): "dedupe",
+        ("expiresAtMicros",): "dedupeWithinWatermark",
+        ("groupState",): "applyInPandasWithState",
+        ("groupState", "timeoutTimestamp"): "applyInPandasWithState",
+    }
+    return by_values.get(tuple(names), _AGGREGATION), 0
+
+
 # Makes the state schemas of joins accept null in every column, after an empty batch of ours, or before one.
 #
 # Spark 4.2 and older plan an empty batch otherwise than one with input: what a filter such as ``ts is not null``
@@ -587,10 +688,24 @@ def with_nulls(body: bytes, key: str) -> bytes:
     Raises:
         DataError: it is damaged; names the key.
     """
+    texts = _schema_texts(body, key)
+    if texts is None:
+        return body
+    # Within a JSON text a quotation mark is escaped, so these words are never part of a name.
+    nullable = (text.replace(b'"nullable":false', b'"nullable":true') for text in texts)
+    return _framed(_SCHEMA_VERSION.encode()) + b"".join(_in_chunks(text) for text in nullable)
+
+
+def _schema_texts(body: bytes, key: str) -> list[bytes] | None:
+    """The schema of the keys and that of the values, as JSON; None where the file's version is another than 2.
+
+    Raises:
+        DataError: it is damaged; names the key.
+    """
     try:
         version, at = _text(body, 0)
         if version != _SCHEMA_VERSION.encode():
-            return body
+            return None
         texts = []
         for _ in ("key", "value"):
             count, at = int.from_bytes(body[at : at + 4], "big"), at + 4
@@ -600,12 +715,10 @@ def with_nulls(body: bytes, key: str) -> bytes:
                 chunks.append(chunk)
             texts.append(b"".join(chunks))
     except ValueError as error:
-        raise DataError("the schema of a join's state is damaged", key=key) from error
+        raise DataError("the schema of a state store is damaged", key=key) from error
     if at != len(body):
-        raise DataError("the schema of a join's state is damaged", key=key)
-    # Within a JSON text a quotation mark is escaped, so these words are never part of a name.
-    nullable = (text.replace(b'"nullable":false', b'"nullable":true') for text in texts)
-    return _framed(version) + b"".join(_in_chunks(text) for text in nullable)
+        raise DataError("the schema of a state store is damaged", key=key)
+    return texts
 
 
 def _text(body: bytes, at: int) -> tuple[bytes, int]:

@@ -116,24 +116,44 @@ class Check:
 
 @click.command(cls=Verb)
 @option("--master", metavar="URL", help="Also check this master, and where its executors keep state.")
+@option(
+    "--prepare-rewriter",
+    is_flag=True,
+    help="Also make a virtual environment with a Spark that rewrites the state of streams on an older Spark, for"
+    " --rewriter-spark; it stays in the cache of this user.",
+)
 @term_options(LauncherChoice, heading="")
 @pass_session
-def doctor(session: ShellSession, /, master: str | None, **given: Any) -> int:
+def doctor(session: ShellSession, /, master: str | None, prepare_rewriter: bool, **given: Any) -> int:
     """Check this machine and the home, and suggest fixes.
 
     Checks Java, pyspark, what transformWithState needs, spark-submit, and releases that are known to fail; for a home,
     whether it can be written with conditions, the packages of its streams, which of them are not restarted any more,
     and the S3 connector; with --master, whether it answers and its executors find the checkpoints; with --launcher,
-    what deploy would check there. Exit status 1 if a check fails.
+    what deploy would check there; with --prepare-rewriter, the Spark for --rewriter-spark. Exit status 1 if a check
+    fails.
     """
     from airflow_streamstate.cli.start import launcher_of
 
     checks = [*machine_checks(), *_home_checks(session), *_master_checks(session, master)]
     checks += _launcher_checks(session, launcher_of(given), master)
+    checks += _rewriter_checks(session) if prepare_rewriter else ()
     rows = [selected(check, "*") for check in checks]
     well = all(check.ok for check in checks)
     session.emit({"ok": well, "checks": rows}, lambda console: render.checks(console, rows))
     return status_of_findings(is_well=well)
+
+
+def _rewriter_checks(session: ShellSession) -> Iterator[Check]:
+    from airflow_streamstate.launch.spark_home import REWRITER_SPARK, prepare_rewriter
+
+    try:
+        with session.progress("the Spark that rewrites state") as report:
+            folder = prepare_rewriter(os.environ, report)
+    except StreamStateError as error:
+        yield Check("rewriter", False, f"{error.message}: {error.context.get('reason', '')}", error.next_step)
+        return
+    yield Check("rewriter", True, f"--rewriter-spark {shlex.quote(str(folder))} (Spark {REWRITER_SPARK})")
 
 
 def machine_checks() -> Iterator[Check]:

@@ -581,7 +581,9 @@ def rewrite_of(declared: DeclaredStream, before: Version) -> StateRewrite | None
     needed = {name: text for name, text in conf_of(asked).items() if before.conf.get(name) != text}
     kept = {name: value for name, value in values_of(StateRewrite, asked).items() if _is_needed(name, value, needed)}
     rewrite = StateRewrite(**kept)
-    return None if rewrite == StateRewrite() else rewrite
+    if rewrite.rewriter_spark:
+        rewrite = replace(rewrite, rewriter_spark=str(_path(declared, rewrite.rewriter_spark)))
+    return None if rewrite.is_of_nothing else rewrite
 
 
 def _is_needed(name: str, value: Any, needed: Mapping[str, str]) -> bool:

@@ -7,8 +7,9 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from pathlib import Path
@@ -21,6 +22,7 @@ from airflow_streamstate.store.open import is_readable_on_its_way
 
 SPARK_SUBMIT = "spark-submit"
 _CORE_JAR = re.compile(r"spark-core_[0-9.]+-([0-9]+\.[0-9]+\.[0-9]+.*)\.jar")
+_MOST_REASON = 300
 _INSTALL = "Install the extra airflow-streamstate[spark], or set SPARK_HOME to a Spark installation."
 
 
@@ -137,6 +139,61 @@ def environment_of_spark(path: str) -> dict[str, str]:
         spark=str(folder),
         next_step="Name an installation, which has bin/spark-submit and jars, or a virtual environment with pyspark.",
     )
+
+
+REWRITER_SPARK = "4.2.0"
+"""The Spark that rewrites state for drivers on an older one, as tried."""
+_REWRITER_PACKAGES = (f"pyspark[sql]=={REWRITER_SPARK}", "setuptools")
+_DONE = "streamstate-rewriter"
+INSTALL_SECONDS = 1_800.0
+
+
+def prepare_rewriter(environ: Mapping[str, str], say: Callable[[str], None]) -> Path:
+    """A virtual environment of this user with a Spark that rewrites state, made if it is not there.
+
+    It is of the Python that runs this, and what pip installs comes from where pip is configured to look.
+
+    Raises:
+        InvalidRequestError: the folder cannot be written.
+        UnavailableError: pip could not install Spark.
+    """
+    folder = _caches(environ) / "rewriter" / REWRITER_SPARK
+    done = folder / _DONE
+    if done.is_file():
+        return folder
+    say(f"pip installs Spark {REWRITER_SPARK} (500 MB) into {folder}")
+    with translated(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    python = str(folder / "bin" / "python")
+    clean = {name: value for name, value in environ.items() if not name.startswith("PYTHON")}
+    for command in (
+        [sys.executable, "-m", "venv", str(folder)],
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *_REWRITER_PACKAGES],
+    ):
+        try:
+            ended = subprocess.run(
+                command, env=clean, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+            )
+            said = ended.stderr.strip() or ended.stdout.strip() or f"exit status {ended.returncode}"
+            problem = said if ended.returncode else ""
+        except (OSError, subprocess.TimeoutExpired) as error:
+            problem = str(error)
+        if problem:
+            raise UnavailableError(
+                "the Spark that rewrites state could not be installed",
+                folder=str(folder),
+                reason=problem.splitlines()[-1][:_MOST_REASON],
+                next_step="Fix what the reason names, then do the same again; or name another Spark 4.2 or newer by"
+                " --rewriter-spark.",
+            )
+    with translated(done):
+        write_file(done, REWRITER_SPARK.encode())
+    return folder
+
+
+def _caches(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "streamstate"
 
 
 def _is_installation(folder: Path) -> bool:
@@ -388,7 +445,7 @@ def pinned_jars(environ: Mapping[str, str], digests: Mapping[str, str] = HADOOP_
         raise InvalidRequestError(
             "this is no repository of jars", variable=URL_VARIABLE, url=base, next_step="Give an https URL."
         )
-    top = Path(environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "streamstate" / "jars"
+    top = _caches(environ) / "jars"
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return tuple(pool.map(lambda jar: str(_fetched(base, top, *jar)), digests.items()))
 

@@ -110,6 +110,9 @@ class PlanUpgradeOperator(ChangingOperator):
     :param migration: a Python file with functions from old to new state (airflow_streamstate.migration). (templated)
     :param auto_migrate: migrate state without a function if that is safe: an aggregate added, which starts with no
         rows, or removed, others in another order, a wider type, a field added to a state variable. (templated)
+    :param rewriter_spark: the Spark 4.2 or newer that rewrites the state of a driver on an older Spark: an
+        installation, or a virtual environment with pyspark, by its path where the driver runs. ``streamstate home
+        doctor --prepare-rewriter`` makes one. (templated)
     :param rehearse: try each query on a fork of its state, without a sink: with an empty batch, then with its newest
         batches; else only compare the plans. The script runs once in both, with ``STREAMSTATE_REHEARSAL=1`` in its
         environment. (templated)
@@ -171,6 +174,7 @@ class PlanUpgradeOperator(ChangingOperator):
         checkpoint_format: int | str | None = None,
         migration: str | Path | None = None,
         auto_migrate: bool | str = False,
+        rewriter_spark: str | None = "",
         rehearse: bool | str = True,
         rehearse_batches: int | str = 1,
         rehearse_rows: int | str = 100_000,
@@ -213,6 +217,7 @@ class PlanUpgradeOperator(ChangingOperator):
         self.checkpoint_format = checkpoint_format
         self.migration = str(migration) if isinstance(migration, Path) else migration
         self.auto_migrate = auto_migrate
+        self.rewriter_spark = rewriter_spark
         self.rehearse = rehearse
         self.rehearse_batches = rehearse_batches
         self.rehearse_rows = rehearse_rows

@@ -251,6 +251,9 @@ class VerifySnapshotOperator(ReadingOperator):
     :param master: Spark's master for the driver that reads. (templated)
     :param conf: Spark configuration that overrides the deployment's; a value may be a reference to a secret.
         (templated)
+    :param spark: the Spark that reads, instead of the deployment's: an installation, or a virtual environment that has
+        pyspark. The deployment's packages and jars, which are for its own Spark, are then left out. Spark 3.5 cannot
+        read state: without this, the pyspark of the caller reads what it wrote. (templated)
     :param packages: Maven packages in addition to the deployment's. (templated)
     :param deadline_seconds: seconds until the driver is ended. (templated)
     :param deep: also load every row of its state with Spark. (templated)
@@ -269,6 +272,7 @@ class VerifySnapshotOperator(ReadingOperator):
         snapshot_id: str,
         master: str = "local[*]",
         conf: Mapping[str, str] | str | None = None,
+        spark: str | None = "",
         packages: Sequence[str] | str | None = (),
         deadline_seconds: float | str = 600.0,
         deep: bool | str = False,
@@ -280,6 +284,7 @@ class VerifySnapshotOperator(ReadingOperator):
         self.snapshot_id = snapshot_id
         self.master = master
         self.conf = conf
+        self.spark = spark
         self.packages = packages
         self.deadline_seconds = deadline_seconds
         self.deep = deep
@@ -380,6 +385,9 @@ class ExportStateOperator(ReadingOperator):
     :param master: Spark's master for the driver that reads. (templated)
     :param conf: Spark configuration that overrides the deployment's; a value may be a reference to a secret.
         (templated)
+    :param spark: the Spark that reads, instead of the deployment's: an installation, or a virtual environment that has
+        pyspark. The deployment's packages and jars, which are for its own Spark, are then left out. Spark 3.5 cannot
+        read state: without this, the pyspark of the caller reads what it wrote. (templated)
     :param packages: Maven packages in addition to the deployment's. (templated)
     :param deadline_seconds: seconds until the driver is ended. (templated)
     """
@@ -403,6 +411,7 @@ class ExportStateOperator(ReadingOperator):
         query_name: str | None = None,
         master: str = "local[*]",
         conf: Mapping[str, str] | str | None = None,
+        spark: str | None = "",
         packages: Sequence[str] | str | None = (),
         deadline_seconds: float | str = 600.0,
         # end of terms
@@ -418,6 +427,7 @@ class ExportStateOperator(ReadingOperator):
         self.query_name = query_name
         self.master = master
         self.conf = conf
+        self.spark = spark
         self.packages = packages
         self.deadline_seconds = deadline_seconds
         # end of terms

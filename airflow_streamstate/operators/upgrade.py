@@ -362,6 +362,9 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
     :param migration: a Python file with functions from old to new state (airflow_streamstate.migration). (templated)
     :param auto_migrate: migrate state without a function if that is safe: an aggregate added, which starts with no
         rows, or removed, others in another order, a wider type, a field added to a state variable. (templated)
+    :param rewriter_spark: the Spark 4.2 or newer that rewrites the state of a driver on an older Spark: an
+        installation, or a virtual environment with pyspark, by its path where the driver runs. ``streamstate home
+        doctor --prepare-rewriter`` makes one. (templated)
     :param mode: how the state is handed over: auto restores it if it fits, else drains with ``allow_drain``; only fresh
         starts with empty state. (templated)
     :param allow_drain: drain if the state does not fit: open windows are written early. (templated)
@@ -445,6 +448,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         checkpoint_format: int | str | None = None,
         migration: str | Path | None = None,
         auto_migrate: bool | str = False,
+        rewriter_spark: str | None = "",
         mode: str = "auto",
         allow_drain: bool | str = False,
         needs_approval: bool | str = False,
@@ -498,6 +502,7 @@ class UpgradeStreamOperator(UpgradeOperatorBase, ChangingOperator):
         self.checkpoint_format = checkpoint_format
         self.migration = str(migration) if isinstance(migration, Path) else migration
         self.auto_migrate = auto_migrate
+        self.rewriter_spark = rewriter_spark
         self.mode = mode
         self.allow_drain = allow_drain
         self.needs_approval = needs_approval
@@ -647,6 +652,9 @@ class RescaleStreamOperator(UpgradeOperatorBase):
     :param partitions: write the state again in this number of partitions of each stateful operator: Spark keeps the
         number that a checkpoint started with. ``streamstate rescale --suggest`` suggests one. (templated)
     :param state_store: write the state again into this state store: rocksdb. (templated)
+    :param rewriter_spark: the Spark 4.2 or newer that rewrites the state of a driver on an older Spark: an
+        installation, or a virtual environment with pyspark, by its path where the driver runs. ``streamstate home
+        doctor --prepare-rewriter`` makes one. (templated)
     :param roll_back_if_slower: abandon a version that falls behind its input and is slower than the version before by
         this factor: 2 means that it reads half the rows per second. By default it is kept, with a warning that has both
         rates. (templated)
@@ -686,6 +694,7 @@ class RescaleStreamOperator(UpgradeOperatorBase):
         # terms
         partitions: int | str,
         state_store: str | None = None,
+        rewriter_spark: str | None = "",
         roll_back_if_slower: float | str | None = None,
         warm_return: bool | str = False,
         rehearse_batches: int | str = 1,
@@ -703,6 +712,7 @@ class RescaleStreamOperator(UpgradeOperatorBase):
         # terms
         self.partitions = partitions
         self.state_store = state_store
+        self.rewriter_spark = rewriter_spark
         self.roll_back_if_slower = roll_back_if_slower
         self.warm_return = warm_return
         self.rehearse_batches = rehearse_batches

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from typing import ClassVar, Literal
 
@@ -96,8 +96,22 @@ class StateRewrite:
         heading=_STATE,
         names={"files": "upgrade.auto_migrate"},
     )
+    rewriter_spark: Word = term(
+        "",
+        help="the Spark 4.2 or newer that rewrites the state of a driver on an older Spark: an installation, or a"
+        " virtual environment with pyspark, by its path where the driver runs. `streamstate home doctor"
+        " --prepare-rewriter` makes one",
+        metavar="PATH",
+        heading=_STATE,
+        verbs=("rescale",),
+    )
     is_inverse: bool = False
     undoes: DeploymentId | None = None
+
+    @property
+    def is_of_nothing(self) -> bool:
+        """Whether the state stays as it is."""
+        return replace(self, rewriter_spark="", undoes=None) == StateRewrite()
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.seed import SeedPlan, prepare_seed
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.driver.attempt.ports import MigrateRow, RewriteOrder
+from airflow_streamstate.driver.attempt.ports import RewriteOrder
 from airflow_streamstate.driver.spark.state_rewriting import rewrite_state
+from airflow_streamstate.migration import Migration
 from airflow_streamstate.store.local import LocalStore
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -62,7 +63,7 @@ def timed(act: Callable[[], object]) -> float:
     return SYSTEM_CLOCK.monotonic_seconds() - began
 
 
-def written_anew(name: str, *, has_last: bool, partitions: int, migrate: MigrateRow | None) -> None:
+def written_anew(name: str, *, has_last: bool, partitions: int, migrate: Migration | None) -> None:
     """As the start of a deployment does it, behind the fork: an empty batch lays the schema down, then the rows."""
     after = Checkpoint(store, name)
     entry = Checkpoint(store, "old").read_offset(0)
@@ -87,6 +88,10 @@ def with_last(key: Mapping[str, object], state: Mapping[str, object]) -> Mapping
     return {**state, "max_2": key["id"]}
 
 
+def row_by_row(function: Callable[..., object]) -> Migration:
+    return Migration("q", "aggregate:k", function)
+
+
 def bytes_below(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
@@ -99,8 +104,8 @@ for _ in range(options.pairs):
     shutil.copytree(options.folder / "old", options.folder / "bare")
     bare = timed(lambda: spark._streamingCheckpointManager.repartition(place("bare"), NEW))
     rescaled = timed(lambda: written_anew("rescaled", has_last=False, partitions=NEW, migrate=None))
-    identity = timed(lambda: written_anew("identity", has_last=False, partitions=OLD, migrate=same))
-    migrated = timed(lambda: written_anew("migrated", has_last=True, partitions=OLD, migrate=with_last))
+    identity = timed(lambda: written_anew("identity", has_last=False, partitions=OLD, migrate=row_by_row(same)))
+    migrated = timed(lambda: written_anew("migrated", has_last=True, partitions=OLD, migrate=row_by_row(with_last)))
     for name in ("rescaled", "identity", "migrated"):
         count = spark.read.format("statestore").load(place(name)).count()
         if count != options.keys:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,6 +120,69 @@ def test_a_migration_that_goes_wrong_is_one_sentence_with_its_table(lab: Rewrite
         assert not re.search(r"\n|Traceback|Exception", str(refused.value)), str(refused.value)
     with pytest.raises(IncompatibleUpgradeError, match="the migration raised ZeroDivisionError at key"):
         lab.rewritten(migrating(old, MAXIMA.format('max("t").alias("m")'), "1 / 0"), is_rehearsed=False)
+
+
+WRONG_IN_COLUMNS = {
+    'return rows.select("key")': r"the migration returned \['key'\], and not a DataFrame with the columns key",
+    "return rows.state": "the migration returned Column, and not a DataFrame",
+    "return rows.nothing": "the migration raised PySparkAttributeError: .*nothing",
+    "return rows": "the migration returned other fields than the new state has.*sum",
+    'return rows.withColumn("state", F.struct(F.lit("soon").alias("max")))': (
+        "the migration returned a wrong type for max: timestamp cannot hold every string"
+    ),
+    'return rows.withColumn("state", F.struct(F.timestamp_seconds(F.rand() * 1e9).alias("max")))': (
+        "the migration is not deterministic"
+    ),
+    'return rows.withColumn("state", F.struct(F.now().alias("max")))': "the migration is not deterministic",
+    'found = rows.withColumn("state", rows.state.dropFields("sum")); return found.union(found)': (
+        "the migration returned a key twice"
+    ),
+    'found = rows.withColumn("state", rows.state.dropFields("sum"))\n'
+    '    return found.withColumn("key", found.key.withField("k", F.lit("b")))': "the migration returned a key",
+}
+
+
+def in_columns(old: str, new: str, body: str, variable: str = "") -> Row:
+    """A row with a vectorized migration of this body."""
+    row = migrating(old, new, body, variable)
+    head, tail = (
+        "from pyspark.sql import functions as F\n",
+        (")\ndef new(key, state):", ", vectorized=True)\ndef new(rows):"),
+    )
+    return replace(row, migration=head + row.migration.replace(*tail))
+
+
+def test_a_vectorized_migration_that_goes_wrong_is_one_sentence_with_its_table(lab: RewriteLab) -> None:
+    """As one row by row; it may also change the rows themselves."""
+    old, new = MAXIMA.format('max("t").alias("m"), sum("v").alias("s")'), MAXIMA.format('max("t").alias("m")')
+    for body, sentence in WRONG_IN_COLUMNS.items():
+        with pytest.raises(IncompatibleUpgradeError, match=sentence) as refused:
+            lab.rewritten(in_columns(old, new, body))
+        assert refused.value.context["table"] == "0-stateStoreSave/rows"
+        assert refused.value.next_step
+        assert not re.search(r"\n|Traceback", str(refused.value)), str(refused.value)
+    for body in list(WRONG_IN_COLUMNS)[-2:]:  # not rehearsed, either
+        with pytest.raises(IncompatibleUpgradeError, match="the migration returned a key"):
+            lab.rewritten(in_columns(old, new, body), is_rehearsed=False)
+
+
+def test_a_vectorized_migration_gives_no_null_where_the_state_has_none(lab: RewriteLab) -> None:
+    """Spark would read it as zero. Rows may be dropped, and joins are migrated row by row."""
+    counted = MAXIMA.format('count("*").alias("n")')
+    old = MAXIMA.format('count("*").alias("n"), sum("v").alias("s")')
+    body = 'return rows.withColumn("state", F.struct(F.when(rows.state["sum"] > 0, None).otherwise(1).alias("count")))'
+    for is_rehearsed in (True, False):
+        with pytest.raises(IncompatibleUpgradeError, match="returned null for count, which the new state always has"):
+            lab.rewritten(in_columns(old, counted, body), is_rehearsed=is_rehearsed)
+    body = 'return rows.where("key.k = \'a\'").withColumn("state", rows.state.dropFields("sum"))'
+    lab.rewritten(in_columns(old, counted, body))
+    (table,) = lab.last.tables
+    assert table.rows is not None
+    assert table.dropped is not None
+    assert 0 < table.dropped < table.rows
+    (joined,) = (row for row in MIGRATED if row.name == "left outer join: migration: a column removed from one side")
+    with pytest.raises(IncompatibleUpgradeError, match="a vectorized migration cannot be for a join or a list"):
+        lab.rewritten(in_columns(joined.old.text, joined.new.text, "return rows", "left"))
 
 
 def test_what_cannot_be_migrated_is_said(lab: RewriteLab) -> None:

@@ -445,6 +445,36 @@ def seen(key, state):
 def by_j(key, state):
     return {{**state, "of": key["user_map_key.j"] + str(key["user_map_key.odd"])}}
 """
+_EACH_IN_COLUMNS = f"""
+@migrate(query='{QUERY}', operator='0', variable='total', vectorized=True)
+def total(rows):
+    return rows.withColumn("state", rows.state.withField("twice", rows.state.n * 2))
+@migrate(query='{QUERY}', operator='0', variable='seen')
+def seen(key, state):
+    return {{**state, "even": state["v"] % 2 == 0}}
+@migrate(query='{QUERY}', operator='0', variable='by_j', vectorized=True)
+def by_j(rows):
+    from pyspark.sql.functions import concat, initcap
+    of = concat(rows.key["user_map_key.j"], initcap(rows.key["user_map_key.odd"].cast("string")))
+    return rows.withColumn("state", rows.state.withField("of", of))
+"""
+_IN_COLUMNS = f"""
+@migrate(query='{QUERY}', operator='0', vectorized=True)
+def new(rows):
+    return rows.withColumn("state", rows.state.dropFields("max"))
+"""
+_OVER_BATCHES = f"""
+@migrate(query='{QUERY}', operator='0', vectorized=True)
+def new(rows):
+    import pyarrow
+    def without(batches):
+        for batch in batches:
+            key, state = (batch.column(batch.schema.get_field_index(name)) for name in ("key", "state"))
+            names = [each.name for each in state.type if each.name != "max"]
+            kept = pyarrow.StructArray.from_arrays([state.field(name) for name in names], names)
+            yield pyarrow.RecordBatch.from_arrays([key, kept], ["key", "state"])
+    return rows.mapInArrow(without, rows.withColumn("state", rows.state.dropFields("max")).schema)
+"""
 _EACH_WITH_TTL = f"""
 @migrate(query='{QUERY}', operator='0', variable='total')
 def total(key, state):
@@ -469,6 +499,15 @@ MIGRATED: tuple[Row, ...] = (
         in_ci=True,
     ),
     *_migrated(
+        "an aggregate removed, in columns",
+        "aggregate, text keys",
+        _aggregate(f'{WINDOW}, "k"', _SUM, 'max("v").alias("m")'),
+        _SUMS,
+        _IN_COLUMNS,
+        on_hdfs=True,
+        in_ci=True,
+    ),
+    *_migrated(
         "another type, nested keys, decimals",
         "aggregate, nested keys",
         _aggregate(f'{WINDOW}, struct("k", struct("j", "w").alias("inner")).alias("n")', _SUM, 'max("t").alias("m")'),
@@ -484,6 +523,13 @@ MIGRATED: tuple[Row, ...] = (
         _aggregate('session_window("t", "3 seconds"), "k"', _SUM),
         'return {name: each for name, each in state.items() if name != "max"}',
         on_hdfs=True,
+    ),
+    *_migrated(
+        "an aggregate removed, over Arrow batches",
+        "session window",
+        _aggregate('session_window("t", "3 seconds"), "k"', _SUM, 'max("v").alias("m")'),
+        _aggregate('session_window("t", "3 seconds"), "k"', _SUM),
+        _OVER_BATCHES,
     ),
     *_migrated(
         "another state",
@@ -512,6 +558,13 @@ MIGRATED: tuple[Row, ...] = (
         _processor(),
         _with(_processor(), *_TWICE, *_EVEN, *_OF_PLACE),
         _EACH,
+    ),
+    *_migrated(
+        "value and map variables in columns",
+        "transformWithState: value, list, map",
+        _processor(),
+        _with(_processor(), *_TWICE, *_EVEN, *_OF_PLACE),
+        _EACH_IN_COLUMNS,
     ),
     *_migrated(
         "value, list and map variables",

@@ -14,16 +14,16 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from airflow_streamstate.checkpoint.log import Checkpoint, unmarked
 from airflow_streamstate.checkpoint.seed import PINNED_BY_ALL, PINNED_CONF_KEYS
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
 from airflow_streamstate.protocol.events import Drained, Event, Stopped
-from airflow_streamstate.protocol.records import StartPlan
+from airflow_streamstate.protocol.records import StartPlan, StateRewrite
 from airflow_streamstate.protocol.settings import AgentSettings
 from support import clock_story, quick_jvm, shared_story, spark_story
 from support.drivers import Deployments, wait_until
@@ -171,6 +171,14 @@ class Lab:
         fields = tuple(self.story.FIELDS[name])
         return sorted((tuple(line.get(field) for field in fields) for line in rows_in(self.base / name)), key=repr)
 
+    def check_partitions(self, count: int) -> None:
+        """See that every query has this many partitions."""
+        for name in self.cell.queries:
+            checkpoint = Checkpoint(self.stream.home, self.stream.checkpoint_key(name))
+            entry = checkpoint.read_offset(checkpoint.offset_ids()[-1])
+            assert entry is not None
+            assert entry.conf["spark.sql.shuffle.partitions"] == str(count), name
+
     def check(self, chapters: int) -> None:
         """See that after a drain over this many chapters every row came out once."""
         self.story.check(self.rows, self.cell.queries, chapters)
@@ -205,14 +213,21 @@ def live(spark: Any, cell: Cell, place: Path, **_: Any) -> str:
     return "exact"
 
 
-def take(spark: Any, cell: Cell, place: Path, *, of: str, how: str) -> str:
-    """Continue with what another Spark left: ``how`` is ``restore`` or ``seed``."""
-    kind = Stopped if how == "restore" else Drained
-    lab = _anew(spark, cell, place, place / f"{'stopped' if how == 'restore' else 'drained'}-{of}")
+def take(spark: Any, cell: Cell, place: Path, *, of: str, how: str, rewriter: str = "") -> str:
+    """Continue with what another Spark left: ``how`` is ``restore``, ``rescale`` or ``seed``."""
+    kind = Drained if how == "seed" else Stopped
+    lab = _anew(spark, cell, place, place / f"{'drained' if how == 'seed' else 'stopped'}-{of}")
     last = lab.stream.events(kind)[0]
-    if how == "restore":
-        lab.attempt(restored(last), 1, "drain")
+    if how != "seed":
+        start = restored(last)
+        if how == "rescale":
+            store: Literal["rocksdb"] | None = "rocksdb" if cell.provider == "hdfs" else None
+            start = replace(start, rewrite=StateRewrite(3, store, rewriter_spark=rewriter))
+            lab.spark.conf.set(PINS["provider"], PROVIDERS["rocksdb"])
+        lab.attempt(start, 1, "drain")
         lab.check(2)
+        if how == "rescale":
+            lab.check_partitions(3)
     else:
         lab.attempt(seeded(last), 2, "drain")
         lab.check(3)

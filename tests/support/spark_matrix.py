@@ -25,7 +25,7 @@ from support.real_queries import PROVIDERS
 from support.sparks import IN_FULL, VERSIONS, spark_of
 
 Do = Literal["live", "take"]
-How = Literal["", "restore", "seed"]
+How = Literal["", "restore", "seed", "rescale"]
 PROCESS_SECONDS = 3_600
 CELLS: dict[str, dict[str, Any]] = {
     "rocksdb": {},
@@ -41,6 +41,7 @@ CELLS: dict[str, dict[str, Any]] = {
 """How each is written, as ``spark_lab.Cell`` has it."""
 SHARED = ("rocksdb, shared", "hdfs, shared")
 """Cells of operators that every Spark has; the others have transformWithState, which came with Spark 4, or want it."""
+RESCALED = ("rocksdb", "rocksdb, maps and clocks", *SHARED)
 OTHERS = tuple(version for version in VERSIONS if version != IN_FULL)
 
 
@@ -52,7 +53,8 @@ class Life:
         do: ``live`` a whole life there, whose ends are left for others; ``take`` up one of them.
         cell: in which formats, a key of ``CELLS``.
         of: of ``take``: the Spark that left it.
-        how: of ``take``.
+        how: of ``take``; ``rescale``: with the state rewritten in RocksDB and in more partitions, by another Spark
+            where this one cannot.
     """
 
     spark: str
@@ -71,7 +73,8 @@ def is_refused(life: Life) -> bool:
     """Whether this way is one that must be refused."""
     cell = CELLS[life.cell]
     provider = PROVIDERS[cell.get("provider", "rocksdb")]
-    return life.how == "restore" and why_not(life.of, life.spark, provider, f"v{cell.get('offset_log', 1)}") is not None
+    offset_log = f"v{cell.get('offset_log', 1)}"
+    return life.how in ("restore", "rescale") and why_not(life.of, life.spark, provider, offset_log) is not None
 
 
 def expected(life: Life) -> tuple[str, ...]:
@@ -107,6 +110,9 @@ def quick() -> list[Life]:
             Life(*way)
             for way in ((IN_FULL, "take", cell, "3.5.9", "restore"), ("3.5.9", "take", cell, IN_FULL, "restore"))
         ]
+        lives += [Life(spark, "take", cell, "3.5.9", "rescale") for spark in ("3.5.9", IN_FULL)]
+        lives += [Life(spark, "take", cell, spark, "rescale") for spark in ("4.0.5", "4.1.4")]
+    lives += [Life("4.1.4", "take", "rocksdb", "4.1.4", "rescale")]
     return _in_order(lives)
 
 
@@ -122,6 +128,9 @@ def full() -> list[Life]:
             for cell in CELLS
             for how in ways
         ]
+        if after < IN_FULL:
+            lives += [Life(after, "take", cell, after, "rescale") for cell in RESCALED]
+    lives += [Life(IN_FULL, "take", cell, "3.5.9", "rescale") for cell in SHARED]
     return _in_order(lives)
 
 
@@ -198,7 +207,10 @@ class Matrix:
 
 
 def _words(life: Life) -> Mapping[str, str]:
-    return {"of": life.of, "how": life.how} if life.do == "take" else {}
+    if life.do != "take":
+        return {}
+    rewriter = {"rewriter": str(spark_of(IN_FULL).python.parents[1])} if life.how == "rescale" else {}
+    return {"of": life.of, "how": life.how, **rewriter}
 
 
 def keep(path: Path, results: Mapping[Life, Mapping[str, Any]]) -> None:

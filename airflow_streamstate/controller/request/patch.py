@@ -9,7 +9,7 @@ from dataclasses import field, fields, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER, STATE_FORMAT
+from airflow_streamstate.checkpoint.guards import PROVIDER, REWRITES_SINCE, ROCKSDB_PROVIDER, STATE_FORMAT, line_of
 from airflow_streamstate.checkpoint.log import PARTITIONS
 from airflow_streamstate.checkpoint.seed import pins_of
 from airflow_streamstate.controller.request.scripts import (
@@ -27,7 +27,7 @@ from airflow_streamstate.controller.request.scripts import (
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
-from airflow_streamstate.launch.spark_home import PYTHONS, WORKERS_PYTHON, environment_of_spark
+from airflow_streamstate.launch.spark_home import PYTHONS, WORKERS_PYTHON, environment_of_spark, version_of
 from airflow_streamstate.launch.submit_options import is_on_this_machine
 from airflow_streamstate.migration import read_migrations
 from airflow_streamstate.protocol.records import StateRewrite
@@ -63,6 +63,25 @@ def conf_of(rewrite: StateRewrite | None) -> dict[str, str]:
     if rewrite.checkpoint_format is not None:
         conf[STATE_FORMAT] = str(rewrite.checkpoint_format)
     return conf
+
+
+def check_rewriter(rewrite: StateRewrite | None, version: Version) -> None:
+    """Check the Spark that is to rewrite the state, where its path is one of this machine.
+
+    Raises:
+        InvalidRequestError: there is no Spark, or one that cannot rewrite state.
+    """
+    if rewrite is None or not rewrite.rewriter_spark or version.launcher is not None:
+        return
+    home = environment_of_spark(rewrite.rewriter_spark)["SPARK_HOME"]
+    found = version_of(Path(home))
+    if (line_of(found) or REWRITES_SINCE) < REWRITES_SINCE:
+        raise InvalidRequestError(
+            "this Spark cannot rewrite state",
+            rewriter=rewrite.rewriter_spark,
+            version=found,
+            next_step="Name a Spark 4.2 or newer; `streamstate home doctor --prepare-rewriter` makes one.",
+        )
 
 
 def migration_file(path: Path) -> CodeFile:

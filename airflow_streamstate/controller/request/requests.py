@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 from airflow_streamstate.checkpoint.file_source import plain_moves
 from airflow_streamstate.controller.request.patch import (
     Patch,
+    check_rewriter,
     check_texts,
     following,
     migration_file,
@@ -136,7 +138,9 @@ class DeployRequest:
 
     def applied_to(self, before: Version, home: Store) -> Version:
         self.pin(home)
-        return self.following(before)
+        after = self.following(before)
+        check_rewriter(self.rewrite, after)
+        return after
 
     def notes(self, before: Version | None) -> tuple[str, ...]:
         if self.patch is None or self.patch.script is None:
@@ -181,6 +185,7 @@ class ChangeRequest:
 
     def applied_to(self, before: Version, home: Store) -> Version:
         after = patched(before, self.patch, self.rewrite)
+        check_rewriter(self.rewrite, after)
         self.patch.pin(home, self.stream_id)
         return after
 
@@ -239,8 +244,11 @@ def change_request(
     if rewrite.get("migration") is not None:
         file = migration_file(rewrite["migration"])
         rewrite["migration"], patch = file.artifact, replace(patch, files=(*patch.files, file))
+    if rewrite.get("rewriter_spark"):
+        # Not resolved: a link such as /opt/spark stays one.
+        rewrite["rewriter_spark"] = os.path.abspath(Path(rewrite["rewriter_spark"]).expanduser())  # noqa: PTH100
     asked = StateRewrite(**rewrite)
-    return ChangeRequest(stream_id, patch, terms, None if asked == StateRewrite() else asked, reason)
+    return ChangeRequest(stream_id, patch, terms, None if asked.is_of_nothing else asked, reason)
 
 
 def _taken(given: dict[str, Any], kind: type[Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_streamstate.checkpoint.fork import checkpoint_uri, fork, wipe
+from airflow_streamstate.checkpoint.guards import STATE_READERS_SINCE, line_of
 from airflow_streamstate.checkpoint.log import (
     PARTITIONS,
     Checkpoint,
@@ -21,6 +22,7 @@ from airflow_streamstate.checkpoint.log import (
     parse_commit_entry,
     parse_offset_entry,
 )
+from airflow_streamstate.checkpoint.state_files import write_operator_metadata
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.drivers.driver_places import ATTEMPT
 from airflow_streamstate.controller.scratch.run import NO_VERDICT, Report, ScratchRuns, spec_of_run, text_of
@@ -37,6 +39,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.launch.spark_home import PYTHONS, environment_of_spark, own_pyspark, version_of
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol import layout
@@ -45,7 +48,7 @@ from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifes
 from airflow_streamstate.protocol.records import DeploymentSpec, StartPlan
 from airflow_streamstate.protocol.scratch import Reading, ScratchRun
 from airflow_streamstate.protocol.terms.order import SHOWN_ROWS, ExportFormat, ReadingTerms
-from airflow_streamstate.protocol.terms.version import Artifact
+from airflow_streamstate.protocol.terms.version import Artifact, Version
 from airflow_streamstate.snapshot.data import check_complete, data_files, query_of
 from airflow_streamstate.snapshot.deletion import leased
 from airflow_streamstate.snapshot.state_tables import (
@@ -399,6 +402,7 @@ def fork_for_reading(
     target = Checkpoint(checkpoints, folder)
     wipe(target)
     fork(checkpoints, files, target, instead)
+    write_operator_metadata(target, batch_id)
     return StatePlace(checkpoint_uri(target), batch_id, state_format, feed_from, gap)
 
 
@@ -581,7 +585,7 @@ class Readings(ScratchRuns):
             with self.beginning(control, run.run_id):
                 _say(on_progress, "a fork of the snapshot is made")
                 order = self._order(request, wanted, names, verb, export, run, folder)
-                reader = reader_spec(spec, request, run)
+                reader = reader_spec(spec, request, run, wanted.manifest.spark_version)
                 self._context.drivers.check(reader, ATTEMPT)
                 # What is laid over the configuration may be a secret: nobody has agreed to its record.
                 recorded = replace(reader, version=replace(reader.version, conf=spec.version.conf))
@@ -648,11 +652,15 @@ class Readings(ScratchRuns):
         )
 
 
-def reader_spec(spec: DeploymentSpec, request: ReadingRequest, run: ScratchRun) -> DeploymentSpec:
-    """The spec of a reading's driver, on this machine: configuration, packages, jars, environment of the deployment."""
+def reader_spec(spec: DeploymentSpec, request: ReadingRequest, run: ScratchRun, written_by: str = "") -> DeploymentSpec:
+    """The spec of a reading's driver, on this machine: configuration, packages, jars, environment of the deployment.
+
+    Args:
+        written_by: the version of the Spark that wrote the state; "" if unknown.
+    """
     from airflow_streamstate.controller.drivers.driver_launch import NO_SCRIPT
 
-    of_stream = spec.version
+    of_stream = on_reader(spec.version, request.spark, written_by)
     version = replace(
         of_stream,
         application=Artifact(f"state of {spec.stream_id}", hashlib.sha256(NO_SCRIPT.encode()).hexdigest()),
@@ -668,6 +676,23 @@ def reader_spec(spec: DeploymentSpec, request: ReadingRequest, run: ScratchRun) 
         launcher=None,
     )
     return spec_of_run(run, spec, version, StartPlan("fresh"), "")
+
+
+def on_reader(version: Version, spark: str, written_by: str) -> Version:
+    """The version as a reading has it: on this Spark, without the packages and jars for its own one; on the pyspark of
+    the caller where its own cannot read state.
+
+    Raises:
+        InvalidRequestError: there is no Spark at this path.
+    """
+    variables = environment_of_spark(spark) if spark else {}
+    own = own_pyspark()
+    is_old = (line_of(written_by) or STATE_READERS_SINCE) < STATE_READERS_SINCE
+    if not spark and not (is_old and (line_of(version_of(own)) or (0, 0)) >= STATE_READERS_SINCE):
+        return version
+    kept = {name: value for name, value in version.environment.items() if name not in ("SPARK_HOME", *PYTHONS)}
+    conf = {name: value for name, value in version.conf.items() if not name.startswith("spark.jars")}
+    return replace(version, environment={**kept, **variables}, conf=conf, packages=(), jars=())
 
 
 def _result(raw: Mapping[str, Any]) -> dict[str, Any]:

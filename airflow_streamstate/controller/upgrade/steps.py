@@ -225,8 +225,9 @@ class Tools:
             migration=given.migration,
             is_inverse=given.migration is not None and not given.is_inverse,
             auto_migrate=given.auto_migrate,
+            rewriter_spark=given.rewriter_spark,
         )
-        return None if back == StateRewrite() else replace(back, undoes=seen.deployment_id)
+        return None if back.is_of_nothing else replace(back, undoes=seen.deployment_id)
 
     def target(self, mode: UpgradeMode | None, rehearsal_id: str | None = None) -> DeployRequest:
         """The request for the new version, with a fresh start only in mode ``fresh`` (Law 5).

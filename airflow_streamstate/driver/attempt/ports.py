@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from airflow_streamstate.checkpoint.seed import StateIds
 from airflow_streamstate.connectors.sink import FoundUndo, HeldBatches, Sink, UndoMeans, UndoOrder
 from airflow_streamstate.connectors.source import Source, SparkDoor
+from airflow_streamstate.migration import Migration, MigrationFile
 from airflow_streamstate.protocol.events import RepeatMeans
 from airflow_streamstate.protocol.positions import WatermarkSpec
 from airflow_streamstate.protocol.scratch import RewrittenTable, RowComparison
@@ -295,7 +296,8 @@ class RewriteOrder:
         after_uri: a checkpoint whose batch 0 the new version has run; its state is replaced.
         partitions: of the new state, by operator.
         after_format: of the new state.
-        migrations: by operator and the name of its table, the function that its rows go through.
+        migrations: by operator and the name of its table, what its rows go through.
+        migration_file: what they were read from; None without.
         aggregates: by operator whose list of aggregates changed, the old and the new ones, normalised: their state is
             migrated without a function, as is state whose fields were widened, added or removed. None: nothing is
             migrated without a function.
@@ -303,6 +305,7 @@ class RewriteOrder:
         on_written: called with the unique ids of the new state before anything of it is read; with None in format 1.
         is_verified: also compare the old with the new state, and run each function twice.
         samples: at most this many rows of each kind are shown.
+        rewriter: the Spark that rewrites it where the job's own cannot, by its path; else "".
     """
 
     before_uri: str
@@ -312,12 +315,14 @@ class RewriteOrder:
     after_uri: str
     partitions: Mapping[int, int]
     after_format: int
-    migrations: Mapping[tuple[int, str], MigrateRow] = field(default_factory=dict)
+    migrations: Mapping[tuple[int, str], Migration] = field(default_factory=dict)
+    migration_file: MigrationFile | None = None
     aggregates: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]] | None = None
     may_fill: bool = True
     on_written: Callable[[StateIds | None], None] = lambda _: None
     is_verified: bool = False
     samples: int = 0
+    rewriter: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 _SHOWN_CHARACTERS = 200
-_FAILURE = re.compile(r"^(?:[\w.]+\.)?MigrationError: \[([^\]]*)\] (.*\S)", re.MULTILINE)
+_FAILURE = re.compile(r"(?:^|[ .])MigrationError: \[([^\]]*)\] (.*?\S)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _CHECKS: dict[str, Callable[[Any], None]] = {}
 
 
@@ -30,6 +30,11 @@ class MigrationError(Exception):
 
     def __init__(self, table: str, message: str) -> None:
         super().__init__(f"[{table}] {message}")
+
+
+def reported(table: str, message: str) -> str:
+    """The text of a ``MigrationError`` that an expression of Spark raises."""
+    return f"{MigrationError.__name__}: {MigrationError(table, message)}"
 
 
 def failure_in(text: str) -> tuple[str, str] | None:

@@ -19,7 +19,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, StructField, StructType
 
-from airflow_streamstate.checkpoint.guards import line_of
+from airflow_streamstate.checkpoint.guards import STATE_READERS_SINCE, line_of
 from airflow_streamstate.driver.attempt.ports import OperatorRows, WrittenState
 from airflow_streamstate.driver.spark.jvm import spark_words
 from airflow_streamstate.errors import ConflictError, InvalidRequestError, UnsupportedCheckpointError
@@ -41,7 +41,6 @@ from airflow_streamstate.snapshot.state_tables import (
 
 # Counts over the state of a checkpoint, by Spark's own state readers.
 
-STATE_READERS_SINCE = (4, 0)
 _DEFAULT_STORE = "default"
 _JOIN_STORES = ("left-keyWithIndexToValue", "right-keyWithIndexToValue")
 
@@ -83,7 +82,8 @@ def stores_of(spark: Any, checkpoint_uri: str) -> list[Any]:
     """
     if (line_of(spark.version) or STATE_READERS_SINCE) < STATE_READERS_SINCE:
         raise UnsupportedCheckpointError(
-            f"Spark {spark.version} cannot read state", next_step="Spark 4.0 and newer can: upgrade to it first."
+            f"Spark {spark.version} cannot read state",
+            next_step="Spark 4.0 and newer can: name one with --spark PATH.",
         )
     # The readers need the state store coordinator, which a session creates at the first use of its streams.
     spark._jsparkSession.streams().active()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pyspark import cloudpickle
+from pyspark import StorageLevel, cloudpickle
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -25,9 +25,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from airflow_streamstate.driver.attempt.ports import MigrateRow, RewriteOrder, RewrittenState
+from airflow_streamstate.driver.attempt.ports import RewriteOrder, RewrittenState
 from airflow_streamstate.driver.spark import migrated_rows
 from airflow_streamstate.driver.spark.jvm import active_session, jvm_is_gone, spark_words
+from airflow_streamstate.driver.spark.rewriter import rewrite_alongside
 from airflow_streamstate.driver.spark.state_reading import (
     AS_TEXT,
     STATE_FORMAT,
@@ -42,6 +43,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnsupportedCheckpointError,
 )
+from airflow_streamstate.migration import Migration
 from airflow_streamstate.plan.record import FieldSource, match_buffers
 from airflow_streamstate.protocol.scratch import RewrittenTable
 from airflow_streamstate.snapshot.state_tables import PARTITION, StatePlace, StateTable
@@ -152,6 +154,8 @@ _DEFAULT_STORE = "default"
 _JOIN_STORE = "{}-keyWithIndexToValue"
 _ROW_KEY, _MATCHED = "row_key", "matched"
 _MOST_CHARACTERS = 300
+_ROW_BY_ROW = ("join", "list")
+"""Kinds of state whose rows a function cannot take as a whole."""
 _NAMED = ("value", "list", "map")
 """Kinds of state whose fields the user names: two of one type that change places are not the same."""
 _MOST_BYTES = 2_147_483_647
@@ -171,10 +175,13 @@ def why_no_rewrite(jvm: Any) -> str:
 def rewrite_state(spark: Any, order: RewriteOrder) -> RewrittenState:
     """As ``StartableQuery.rewrite_state``."""
     problem = why_no_rewrite(spark._jvm)
+    if problem and order.rewriter:
+        return rewrite_alongside(spark, order)
     if problem:
         raise UnsupportedCheckpointError(
             f"Spark {spark.version} cannot rewrite state: {problem}",
-            next_step="Spark 4.2 and newer can: upgrade to it first. Or drain, and seed the new version.",
+            next_step="Name a Spark 4.2 or newer that does it, with --rewriter-spark PATH; `streamstate home doctor"
+            " --prepare-rewriter` makes one.",
         )
     try:
         return _Rewriting(spark, order).run()
@@ -219,10 +226,12 @@ class _Rewriting:
         self._new_tables = place_tables(self._spark, self._after)
         self._row_at = _row_offset(self._jvm, spark.sparkContext)
         self._plans: list[tuple[int, Any]] = []
+        self._vectorized = {place: each for place, each in order.migrations.items() if each.is_vectorized}
         self._migrations: dict[tuple[int, str], NewState] = {
-            place: partial(_by_function, migrate) for place, migrate in order.migrations.items()
+            place: partial(_by_function, each) for place, each in order.migrations.items()
         }
         self._failure: Exception | None = None
+        self._kept: list[DataFrame] = []
 
     def run(self) -> RewrittenState:
         self._check_tables()
@@ -272,6 +281,12 @@ class _Rewriting:
                     "timers have no state that a migration could change",
                     table=old[place].path,
                     next_step="Name a variable of this operator in the migration.",
+                )
+            if place in self._vectorized and old[place].kind in _ROW_BY_ROW:
+                raise IncompatibleUpgradeError(
+                    "a vectorized migration cannot be for a join or a list, whose rows Spark also counts elsewhere",
+                    table=old[place].path,
+                    next_step="Write it row by row: leave out vectorized=True, and take (key, state).",
                 )
 
     def _migrate_without_function(self, old: StateTable, new: StateTable) -> None:
@@ -378,10 +393,7 @@ class _Rewriting:
         told = RewrittenTable(table.operator_id, table.path, None, partitions, is_migrated)
         if not told.is_migrated or not self._order.is_verified:
             return told
-        frame, migrate = self._rows(self._before, table), self._migrations[place]
-        wanted = self._rows(self._after, table).schema["value"].dataType
-        first, second = (migrate(table, wanted, frame.schema, number) for number in (1, 2))
-        twice = frame.select("key", F.col("value").alias("before"), first.alias("after"), second.alias("again"))
+        twice = self._twice(table)
         shown = F.to_json(F.struct("key", "before", "after"), {**AS_TEXT})
         texts = [_as_json(F.col(name)).alias(name) for name in ("before", "after", "again")]
         twice = twice.select(_as_json(F.struct("key")).alias("key"), shown.alias("shown"), *texts).persist()
@@ -404,8 +416,36 @@ class _Rewriting:
                 )
             samples = tuple(str(row["shown"]) for row in twice.where(is_changed).limit(self._order.samples).collect())
         finally:
-            twice.unpersist()
+            for each in (twice, *self._kept):
+                each.unpersist()
         return replace(told, rows=rows, dropped=dropped, changed=changed, samples=samples)
+
+    def _twice(self, table: StateTable) -> DataFrame:
+        """Each row of a table, with the state that two runs of its migration give it."""
+        place = (table.operator_id, table.name)
+        frame, wanted = self._rows(self._before, table), self._rows(self._after, table).schema["value"].dataType
+        if place in self._vectorized:
+            return self._vectorized_twice(frame, table, wanted)
+        first, second = (self._migrations[place](table, wanted, frame.schema, number) for number in (1, 2))
+        return frame.select("key", F.col("value").alias("before"), first.alias("after"), second.alias("again"))
+
+    def _vectorized_twice(self, frame: DataFrame, table: StateTable, wanted: StructType) -> DataFrame:
+        function = self._vectorized[table.operator_id, table.name]
+        before = frame.select(_name(), "key", F.col("value").alias("before"))
+        runs = []
+        for column in ("after", "again"):
+            run = migrated_frame(function, frame, table, wanted).select(_name(), F.col("new").alias(column))
+            self._kept.append(run.persist(StorageLevel.DISK_ONLY))
+            run.count()  # two jobs: within one, Spark reads its clock once
+            runs.append(run)
+        _check_keys(runs[0], before, table)
+        found = before.join(runs[0], _NAMED_KEY, "left").join(runs[1], _NAMED_KEY, "left").drop(_NAMED_KEY)
+        dropped = None if _may_drop(table) else found.where(F.col("after").isNull()).first()
+        if dropped is not None:
+            raise _wrong(
+                table, "the migration dropped a row of state with a time to live, which Spark counts elsewhere"
+            )
+        return found
 
     # writing
 
@@ -487,9 +527,15 @@ class _Rewriting:
 
     def _migrated(self, table: StateTable) -> DataFrame:
         """The key and the new value of each row of a table."""
-        frame, migrate = self._rows(self._before, table), self._migrations[table.operator_id, table.name]
-        wanted = self._rows(self._after, table).schema["value"].dataType
-        value = migrate(table, wanted, frame.schema, 1)
+        place = (table.operator_id, table.name)
+        frame, wanted = self._rows(self._before, table), self._rows(self._after, table).schema["value"].dataType
+        if place in self._vectorized:
+            found = migrated_frame(self._vectorized[place], frame, table, wanted)
+            if not _keeps_keys(found, frame):
+                _check_keys(found.select(_name()), frame.select(_name()), table)
+            row_key = _row_key(table, frame.schema)
+            return found.where(F.col("new").isNotNull()).select("key", row_key, F.col("new").alias("value"))
+        value = self._migrations[place](table, wanted, frame.schema, 1)
         if _MATCHED not in frame.columns:
             found = frame.select("key", _ROW_KEY, value.alias("value"))
             return found.where(F.col("value").isNotNull())
@@ -606,11 +652,103 @@ def _keyed(typed: DataFrame, wanted: StructType) -> DataFrame:
     return typed.select(F.struct(*parts).alias(_PARTITION_KEY), _ROW_KEY, "value")
 
 
-def _by_function(migrate: MigrateRow, table: StateTable, wanted: StructType, schema: StructType, number: int) -> Any:
+def _may_drop(table: StateTable) -> bool:
+    """Whether Spark counts the rows of this table nowhere else."""
+    return table.kind in ("rows", "value", "map") and not table.has_ttl
+
+
+def migrated_frame(migration: Migration, frame: DataFrame, table: StateTable, wanted: StructType) -> DataFrame:
+    """What a vectorized migration makes of the rows of a table: ``key``, and ``new`` of the type that is wanted.
+
+    Raises:
+        IncompatibleUpgradeError: the function raised, or its result has not the form of the new state.
+    """
+    given = frame.select("key", F.col("value").alias("state"))
+    try:
+        found: Any = migration.migrate(given)
+        names = sorted(found.columns) if isinstance(found, DataFrame) else type(found).__name__
+        kinds = {field.name: field.dataType for field in found.schema} if isinstance(found, DataFrame) else {}
+    except Exception as error:
+        words = " ".join(spark_words(error).split())[:_MOST_CHARACTERS].rstrip(".")
+        raise _wrong(table, f"the migration raised {type(error).__name__}: {words}") from None
+    if names != ["key", "state"]:
+        raise _wrong(table, f"the migration returned {names}, and not a DataFrame with the columns key and state")
+    if not _same_type(kinds["key"], given.schema["key"].dataType, named=True):
+        raise _wrong(table, "the migration returned keys of another type", now=kinds["key"].simpleString())
+    return found.select("key", _as_wanted(kinds["state"], wanted, table).alias("new"))
+
+
+_NAMED_KEY = "name"
+_NARROW = ("Project", "Filter")
+
+
+def _name() -> Any:
+    """A key as text: as a struct it would not equal another one with a null in it."""
+    return _as_json(F.struct("key")).alias(_NAMED_KEY)
+
+
+def _keeps_keys(found: DataFrame, frame: DataFrame) -> bool:
+    """Whether a plan can neither change a key nor repeat one: it only projects and filters the rows of a state."""
+    plans = [one._jdf.queryExecution().analyzed() for one in (found, frame)]
+    keys = [next(each.exprId().id() for each in _elements(one.output()) if each.name() == "key") for one in plans]
+    node = plans[0]
+    while node.nodeName() in _NARROW:
+        node = node.child()
+    return bool(keys[0] == keys[1]) and not _elements(node.children())
+
+
+def _check_keys(found: DataFrame, before: DataFrame, table: StateTable) -> None:
+    """Refuse a key that came twice, or that the state does not have; both frames have the keys under one name."""
+    twice = found.groupBy(_NAMED_KEY).count().where("count > 1").first()
+    if twice is not None:
+        raise _wrong(table, "the migration returned a key twice", key=twice[_NAMED_KEY])
+    other = found.join(before, _NAMED_KEY, "left_anti").first()
+    if other is not None:
+        raise _wrong(table, "the migration returned a key that the state does not have", key=other[_NAMED_KEY])
+
+
+def _as_wanted(kind: DataType, wanted: StructType, table: StateTable) -> Any:
+    """The column ``state`` in the type of the new state; a null where that has none fails the job."""
+    if not isinstance(kind, StructType) or sorted(kind.names) != sorted(wanted.names):
+        raise _wrong(
+            table,
+            "the migration returned other fields than the new state has",
+            now=wanted.simpleString(),
+            returned=kind.simpleString(),
+        )
+    parts = []
+    for field in wanted.fields:
+        try:
+            part = _wider(F.col("state").getField(field.name), kind[field.name].dataType, field.dataType)
+        except NoSafeFormError as error:
+            raise _wrong(table, f"the migration returned a wrong type for {field.name}: {error}") from None
+        if not field.nullable:
+            words = f"the migration returned null for {field.name}, which the new state always has"
+            part = F.coalesce(part, F.raise_error(F.lit(str(migrated_rows.reported(table.path, words)))))
+        parts.append(part.alias(field.name))
+    return F.when(F.col("state").isNotNull(), F.struct(*parts))
+
+
+def _wrong(table: StateTable, words: str, **facts: object) -> IncompatibleUpgradeError:
+    step = "Nothing was changed. Fix the migration, and try it with `streamstate plan --migration FILE`."
+    return IncompatibleUpgradeError(words, table=table.path, next_step=step, **facts)
+
+
+def _row_key(table: StateTable, schema: StructType) -> Any:
+    """The key that Spark keeps, of that which the functions get."""
+    if table.kind != "map":
+        return F.col("key").alias(_ROW_KEY)
+    names, lead = schema["key"].dataType.names, "user_map_key."
+    own = [F.col(f"key.`{name}`").alias(name) for name in names if not name.startswith(lead)]
+    parts = [F.col(f"key.`{name}`").alias(name.removeprefix(lead)) for name in names if name.startswith(lead)]
+    return F.struct(F.struct(*own).alias("key"), F.struct(*parts).alias("userKey")).alias(_ROW_KEY)
+
+
+def _by_function(migration: Migration, table: StateTable, wanted: StructType, schema: StructType, number: int) -> Any:
     """The column of the migrated state; two numbers make two runs of the function."""
     key_type, value_type = schema["key"].dataType, schema["value"].dataType
-    run, utc, path = migrated_rows.migrate_row, migrated_rows.in_utc, table.path
-    may_drop = table.kind in ("rows", "value", "map") and not table.has_ttl
+    run, utc, path, migrate = migrated_rows.migrate_row, migrated_rows.in_utc, table.path, migration.migrate
+    may_drop = _may_drop(table)
 
     def on_row(key: Any, value: Any, _number: int) -> Any:
         return run(migrate, wanted, utc(key, key_type), utc(value, value_type), path, may_drop)

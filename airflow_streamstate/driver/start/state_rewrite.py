@@ -28,10 +28,10 @@ from airflow_streamstate.checkpoint.seed import (
     prepare_seed,
     refuse_store,
 )
-from airflow_streamstate.checkpoint.state_files import operator_stores
+from airflow_streamstate.checkpoint.state_files import operator_stores, write_operator_metadata
 from airflow_streamstate.control.artifacts import read_pinned
 from airflow_streamstate.driver.attempt.attempt import Attempt
-from airflow_streamstate.driver.attempt.ports import MigrateRow, RewriteOrder, RewrittenState, StartableQuery
+from airflow_streamstate.driver.attempt.ports import RewriteOrder, RewrittenState, StartableQuery
 from airflow_streamstate.driver.start.query_seed import stored_entry
 from airflow_streamstate.driver.start.recorded_plans import plan_of
 from airflow_streamstate.errors import (
@@ -41,7 +41,7 @@ from airflow_streamstate.errors import (
     IncompatibleUpgradeError,
     InvalidRequestError,
 )
-from airflow_streamstate.migration import Migration, read_migrations
+from airflow_streamstate.migration import Migration, MigrationFile, read_migrations
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.record import find_operator, last_recorded_plans
 from airflow_streamstate.protocol import layout
@@ -133,7 +133,7 @@ def rewrite_of(attempt: Attempt, query_name: str) -> StateRewrite | None:
             break
         asked = _after(asked, before, query_name)
         deployment_id = before.start.predecessor_id
-    return None if asked is None or asked == StateRewrite(undoes=asked.undoes) else asked
+    return None if asked is None or asked.is_of_nothing else asked
 
 
 def _was_started(attempt: Attempt, deployment_id: str, query_name: str) -> bool:
@@ -170,6 +170,7 @@ def _after(asked: StateRewrite | None, before: DeploymentSpec, query_name: str) 
         migration=asked.migration or pending.migration,
         is_inverse=asked.is_inverse if asked.migration is not None else pending.is_inverse,
         auto_migrate=asked.auto_migrate or pending.auto_migrate,
+        rewriter_spark=asked.rewriter_spark or pending.rewriter_spark,
         undoes=asked.undoes,
     )
 
@@ -272,7 +273,9 @@ class _Rewrite:
         attempt = self._attempt
         self._say(f"the state of batch {batch_id} is laid out; an empty batch of the new version makes the new schema")
         self._fork(batch_id, before)
+        write_operator_metadata(before, batch_id)
         self._lay_down(after, conf)
+        added = write_operator_metadata(after, 0)
         paths = _state_paths(after)
         partitions = {each.operator_id: max(each.stores.values()) for each in operator_stores(after, 0, paths)}
         if not partitions:
@@ -289,13 +292,17 @@ class _Rewrite:
                 partitions=partitions,
                 after_format=_format_of(after, 0),
                 migrations=self._migrations(),
+                migration_file=self._migration_file(),
                 aggregates=self._aggregates(),
                 may_fill=self._rewrite.undoes is None,
                 on_written=partial(_note_ids, after),
                 is_verified=self._is_rehearsed,
                 samples=SAMPLES,
+                rewriter=self._rewrite.rewriter_spark,
             )
         )
+        for path in added:  # the job's own Spark keeps none
+            delete_with_crc(after.store, after.key(path))
         self._check_written(after, found.rows_read)
         return found
 
@@ -378,15 +385,22 @@ class _Rewrite:
         prepare_seed(after, plan, conf={**session, **last.conf, **conf}, batch_timestamp_ms=now_ms)
         self._startable.run_seed_batch(attempt.uri_of(after))
 
-    def _migrations(self) -> dict[tuple[int, str], MigrateRow]:
-        found: dict[tuple[int, str], MigrateRow] = {}
+    def _migration_file(self) -> MigrationFile | None:
+        file = self._rewrite.migration
+        if file is None:
+            return None
+        body = read_pinned(self._attempt.control.home, self._attempt.stream_id, file)
+        return MigrationFile(file.name, body, self._rewrite.is_inverse)
+
+    def _migrations(self) -> dict[tuple[int, str], Migration]:
+        found: dict[tuple[int, str], Migration] = {}
         wanted = migrations_of(self._attempt, self._rewrite, self._name)
         if not wanted:
             return found
         plan = plan_of(self._attempt, self._name, self._startable)
         for each in wanted:
-            function = each.inverse if self._rewrite.is_inverse else each.migrate
-            if function is None:
+            chosen = each.inverted() if self._rewrite.is_inverse else each
+            if chosen is None:
                 raise InvalidRequestError(
                     "this migration has no inverse, so the old version cannot continue with the new state",
                     query_name=self._name,
@@ -402,7 +416,7 @@ class _Rewrite:
                     table=each.table,
                     next_step="Leave one of them out.",
                 )
-            found[operator.operator_id, each.table] = function
+            found[operator.operator_id, each.table] = chosen
         return found
 
     def _aggregates(self) -> dict[int, tuple[tuple[str, ...], tuple[str, ...]]] | None:

@@ -571,6 +571,14 @@ class ReaderTerms:
         help="Spark configuration that overrides the deployment's; a value may be a reference to a secret",
         verbs=_READING_VERBS,
     )
+    spark: Word = term(
+        "",
+        help="the Spark that reads, instead of the deployment's: an installation, or a virtual environment that has"
+        " pyspark. The deployment's packages and jars, which are for its own Spark, are then left out. Spark 3.5 cannot"
+        " read state: without this, the pyspark of the caller reads what it wrote",
+        metavar="PATH",
+        verbs=_READING_VERBS,
+    )
     packages: tuple[Word, ...] = term(
         (),
         help="Maven packages in addition to the deployment's",
