@@ -68,12 +68,8 @@ def of(row: Row, **asks: object) -> Row:
 
 OF_EACH_KIND = (
     *("aggregate, nested keys", "session window", "dropDuplicates", "dropDuplicatesWithinWatermark", "limit"),
-    *(
-        "left outer join",
-        "applyInPandasWithState",
-        "one aggregate of everything",
-        "two aggregates, one above the other",
-    ),
+    *("left outer join", "applyInPandasWithState", "applyInPandasWithState, timeouts in event time"),
+    *("one aggregate of everything", "two aggregates, one above the other"),
 )
 TRIED = tuple(
     operator

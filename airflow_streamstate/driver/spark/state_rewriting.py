@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pyspark import StorageLevel, cloudpickle
+from pyspark import cloudpickle
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -231,7 +231,6 @@ class _Rewriting:
             place: partial(_by_function, each) for place, each in order.migrations.items()
         }
         self._failure: Exception | None = None
-        self._kept: list[DataFrame] = []
 
     def run(self) -> RewrittenState:
         self._check_tables()
@@ -416,8 +415,7 @@ class _Rewriting:
                 )
             samples = tuple(str(row["shown"]) for row in twice.where(is_changed).limit(self._order.samples).collect())
         finally:
-            for each in (twice, *self._kept):
-                each.unpersist()
+            twice.unpersist()
         return replace(told, rows=rows, dropped=dropped, changed=changed, samples=samples)
 
     def _twice(self, table: StateTable) -> DataFrame:
@@ -435,9 +433,8 @@ class _Rewriting:
         runs = []
         for column in ("after", "again"):
             run = migrated_frame(function, frame, table, wanted).select(_name(), F.col("new").alias(column))
-            self._kept.append(run.persist(StorageLevel.DISK_ONLY))
-            run.count()  # two jobs: within one, Spark reads its clock once
-            runs.append(run)
+            # Two jobs, as within one Spark reads its clock once; not cached, as both plans are the same.
+            runs.append(run.localCheckpoint())
         _check_keys(runs[0], before, table)
         found = before.join(runs[0], _NAMED_KEY, "left").join(runs[1], _NAMED_KEY, "left").drop(_NAMED_KEY)
         dropped = None if _may_drop(table) else found.where(F.col("after").isNull()).first()
