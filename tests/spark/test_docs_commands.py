@@ -120,7 +120,7 @@ NEEDS = {
     ),
     "files that were moved (test_moved_sources.py)": r"--move-source",
     "a signing key (test_signing.py)": r"^home sign",
-    "a second Spark (test_another_spark.py)": r" --spark ",
+    "a second Spark (test_another_spark.py, test_rewritten_streams.py)": r" --(rewriter-)?spark | --prepare-rewriter",
     "a third version, or a sink of a foreachBatch": r"^rollback flights --(snapshot|strategy)",
 }
 """What the other lines need that this life has not; the tests of those verbs have it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from airflow_streamstate.store.local import LocalStore
 from support.drivers import CONF
 from support.launches import wait_until
 from support.shell import Desk, desk_with, shell
+from support.sparks import spark_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
@@ -50,6 +52,20 @@ def without(key, state):
 @migrate(query="sums", operator="aggregate:k", inverse=without)
 def add_most(key, state):
     return {**state, "max": state["sum"] if key["k"] == "k1" else None}
+"""
+VECTORIZED = """
+from pyspark.sql import functions as F
+
+from airflow_streamstate.migration import migrate
+
+
+def without(rows):
+    return rows.withColumn("state", rows.state.dropFields("max"))
+
+
+@migrate(query="sums", operator="aggregate:k", inverse=without, vectorized=True)
+def add_most(rows):
+    return rows.withColumn("state", rows.state.withField("max", F.when(rows.key.k == "k1", rows.state["sum"])))
 """
 UPGRADED = ("--healthy-batches", 1, "--json", "--timeout", 300)
 
@@ -117,10 +133,14 @@ def pinned(desk: Desk, deployment_id: str, setting: str) -> str:
 
 
 @pytest.mark.named
-def test_a_stream_is_rescaled_moved_and_migrated_and_goes_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HDFS-backed state moves to RocksDB in another number of partitions, back to the old number, through a migration
-    and its inverse, and through one without a function: every row counts once in every version, each plan reports what
-    became of the state, and what does not fit is refused before anything stops. (Law 5, Law 9, Law 15)"""
+@pytest.mark.parametrize(("spark", "migrations"), [("", MIGRATION), ("3.5", MIGRATION), ("4.0", VECTORIZED)])
+def test_a_stream_is_rescaled_moved_and_migrated_and_goes_back(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, spark: str, migrations: str
+) -> None:
+    """On this Spark, and on older ones for which this one rewrites the state. HDFS-backed state moves to RocksDB in
+    another number of partitions, back to the old number, through a migration and its inverse, and through one without
+    a function: every row counts once in every version, each plan reports what became of the state, and what does not
+    fit is refused before anything stops. (Law 5, Law 9, Law 15)"""
     work, script = desk.base / "work", desk.base / "job.py"
     (work / "in").mkdir(parents=True)
     script.write_text(SCRIPT)
@@ -128,14 +148,20 @@ def test_a_stream_is_rescaled_moved_and_migrated_and_goes_back(desk: Desk, monke
     fed = Fed(work)
     fed.feed()
     settings = ("--conf", "spark.sql.shuffle.partitions=3")
-    deploy = ("deploy", "orders", "--app", script, "--master", "local[2]", *QUICK, *settings, "--timeout", 200)
+    own = ("--spark", spark_of(spark).python.parents[1], "--conf", "spark.sql.ansi.enabled=false") if spark else ()
+    by = ("--rewriter-spark", sys.prefix) if spark else ()
+    deploy = ("deploy", "orders", "--app", script, "--master", "local[2]", *QUICK, *settings, *own, "--timeout", 200)
     assert shell(*deploy).status == 0
     fed.settle()
 
     refused = shell("rescale", "orders", "--partitions", 5, *UPGRADED)
     assert (refused.status, refused.json["outcome"]) == (4, "refused")
     assert "Spark rewrites state into RocksDB alone" in refused.json["reason"]
-    moved = shell("rescale", "orders", "--partitions", 5, "--state-store", "rocksdb", *UPGRADED)
+    if spark:
+        refused = shell("rescale", "orders", "--partitions", 5, "--state-store", "rocksdb", *UPGRADED)
+        assert (refused.status, refused.json["outcome"]) == (4, "refused")
+        assert f"Spark {spark_of(spark).version} cannot rewrite state" in refused.json["reason"]
+    moved = shell("rescale", "orders", "--partitions", 5, "--state-store", "rocksdb", *by, *UPGRADED)
     assert (moved.status, moved.json["new_deployment_id"]) == (0, "d-0002"), moved.json
     fed.settle()
     assert pinned(desk, "d-0002", "spark.sql.shuffle.partitions") == "5"
@@ -146,16 +172,16 @@ def test_a_stream_is_rescaled_moved_and_migrated_and_goes_back(desk: Desk, monke
     assert pinned(desk, "d-0003", "spark.sql.shuffle.partitions") == "3"
 
     migration = desk.base / "migration.py"
-    migration.write_text(MIGRATION)
+    migration.write_text(migrations)
     script.write_text(LARGEST)
     without = shell("plan", "orders", "--app", script, "--json")
     assert (without.status, without.json["verdict"]) == (4, "needs-drain")
-    planned = shell("plan", "orders", "--app", script, "--migration", migration, "--json")
+    planned = shell("plan", "orders", "--app", script, "--migration", migration, *by, "--json")
     assert (planned.status, planned.json["verdict"]) == (0, "state-compatible"), planned.json
     (table,) = planned.json["queries"]["sums"]["rehearsal"]["rewritten"]
     assert (table["rows"], table["changed"], table["dropped"], table["is_migrated"]) == (40, 40, 0, True)
     assert json.loads(table["samples"][0])["after"].keys() == {"count", "sum", "max"}
-    migrated = shell("upgrade", "orders", "--app", script, "--migration", migration, *UPGRADED)
+    migrated = shell("upgrade", "orders", "--app", script, "--migration", migration, *by, *UPGRADED)
     assert migrated.status == 0, migrated.json
     before = fed.s["k1"]
     fed.settle()
@@ -164,7 +190,7 @@ def test_a_stream_is_rescaled_moved_and_migrated_and_goes_back(desk: Desk, monke
     fed.settle()
 
     script.write_text(REORDERED)
-    assert shell("upgrade", "orders", "--app", script, "--auto-migrate", *UPGRADED).status == 0
+    assert shell("upgrade", "orders", "--app", script, "--auto-migrate", *by, *UPGRADED).status == 0
     fed.settle()
     assert fed.written()["k3"]["most"] == max(number for number in range(200) if number % 40 == 3) * fed.files
 
