@@ -67,7 +67,8 @@ change_options = options(
 def names_anything(given: Mapping[str, Any]) -> bool:
     """Whether any of the ``change_options`` is given; a label alone changes nothing that runs."""
     labels = {one.name for one in terms_of(Version) if one.declared.changes == "label"}
-    return any(values_given(cls, given).keys() - labels for cls in _OF_A_CHANGE)
+    is_other_spark = "spark" in values_given(CodeTerms, given)
+    return is_other_spark or any(values_given(cls, given).keys() - labels for cls in _OF_A_CHANGE)
 
 
 def change_of(stream_id: str, given: Mapping[str, Any], ordering: Ordering) -> ChangeRequest:

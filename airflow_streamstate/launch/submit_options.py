@@ -328,6 +328,35 @@ def known_bad_among(names: Iterable[str], spark_version: str) -> tuple[BadReleas
     return tuple(found.values())
 
 
+_SCALA = re.compile(r"_(2\.1[0-9])(?=[:-])")
+_OF_A_LINE = re.compile(r"(?:delta-spark|iceberg-spark-runtime|hudi-spark\w*?)[-_]?([345]\.[0-9])")
+_OF_SPARK = re.compile(r"(?:org\.apache\.spark:|.*/|^)spark-[a-z0-9-]+_2\.1[0-9][:-]([0-9]+\.[0-9]+)\.")
+
+
+def built_for_another(names: Iterable[str], spark_version: str) -> tuple[str, ...]:
+    """One sentence for each library that is built for another Spark or Scala than this one has.
+
+    Args:
+        names: as ``brought_names`` gives them.
+        spark_version: of the Spark that they are used with; "" for unknown.
+    """
+    line = ".".join(spark_version.split(".")[:2])
+    if not line:
+        return ()
+    sentences = []
+    for name in names:
+        scala = _SCALA.search(name)
+        own = [found[1] for found in (_OF_A_LINE.search(name), _OF_SPARK.match(name)) if found]
+        problem = ""
+        if scala is not None and line >= "4" and scala[1] != "2.13":
+            problem = f"Scala {scala[1]}, and Spark {line} has 2.13"
+        elif any(each != line for each in own):
+            problem = f"Spark {next(each for each in own if each != line)}, and this is {line}"
+        if problem:
+            sentences.append(f"{name} is built for {problem}: give the build for Spark {line}, if there is one")
+    return tuple(sentences)
+
+
 def brought_names(packages: Sequence[str], jars: Sequence[str], conf: Mapping[str, str]) -> tuple[str, ...]:
     """The coordinates and jars that a driver is given, including those in its configuration."""
     options = absorb_conf(SubmitOptions(conf=conf, packages=tuple(packages), jars=tuple(jars)))

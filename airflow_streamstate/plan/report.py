@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from typing import ClassVar, Literal
@@ -474,3 +477,76 @@ def _cell(text: str) -> str:
 
 def _place(path: str) -> str:
     return f", {_cell(path)}" if path else ""
+
+
+# What another Spark does in another way with the same script: Spark's migration guide as data.
+#
+# ``spark_changes.json`` has the defaults that change rows, the settings that are gone, and names of pyspark that are
+# gone. A test holds it against each Spark.
+
+CHANGES = "spark_changes.json"
+Line = tuple[int, int]
+
+
+def spark_changes() -> list[dict[str, str]]:
+    """The entries of the file, by their first line of Spark.
+
+    ``setting`` with its defaults, ``was`` and ``now``, and ``what`` ``did`` and ``does`` by them; or with ``instead``
+    what is ``gone`` (a setting), or a ``name`` (of a ``DataFrame``) that is. ``uses``: what a script contains that it
+    concerns, a regular expression.
+    """
+    text = importlib.resources.files("airflow_streamstate.plan").joinpath(CHANGES).read_text(encoding="utf-8")
+    found: list[dict[str, str]] = json.loads(text)
+    return found
+
+
+def notes_of_move(
+    old: Line | None, new: Line | None, conf: Mapping[str, str], sources: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What a script has to expect of another Spark, one sentence each.
+
+    Args:
+        old, new: the lines of both, ``(4, 2)``; None if unknown.
+        conf: of the new version.
+        sources: the texts of its script and modules, by file name.
+    """
+    if old is None or new is None or old == new:
+        return ()
+    low, high = sorted((old, new))
+    found = []
+    for entry in spark_changes():
+        since = tuple(int(part) for part in entry["since"].split("."))
+        if low < since <= high:
+            found.append(_note_of_change(entry, conf, sources, is_newer=new > old))
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _note_of_change(
+    entry: Mapping[str, str], conf: Mapping[str, str], sources: Mapping[str, str], *, is_newer: bool
+) -> str:
+    """The sentence about one entry; "" where it does not concern this script."""
+    instead = f": use {entry['instead']}" if entry.get("instead") else ""
+    if "gone" in entry:
+        is_there = is_newer and entry["gone"] in conf
+        return f"Spark {entry['since']} has no setting {entry['gone']}{instead}" if is_there else ""
+    place = _first_place(rf"\.{entry['name']}\b" if "name" in entry else entry.get("uses", ""), sources)
+    if place is None:
+        return ""
+    if "name" in entry:
+        return f"Spark {entry['since']} has no DataFrame.{entry['name']}{instead}{place}" if is_newer else ""
+    setting, value = entry["setting"], entry["was" if is_newer else "now"]
+    if setting in conf or (not is_newer and ".legacy." in setting):
+        return ""
+    what = f"{entry['what']} {entry['did']} before Spark {entry['since']}, and {entry['does']} since{place}"
+    return f"{what}; `--conf {setting}={value}` keeps what this stream has"
+
+
+def _first_place(pattern: str, sources: Mapping[str, str]) -> str | None:
+    """Where a pattern is first found, for a sentence: "" for one that is always found; None if it is not found."""
+    if not pattern:
+        return ""
+    for name, text in sources.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            if re.search(pattern, line) and not line.lstrip().startswith("#"):
+                return f" ({name}, line {number})"
+    return None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from airflow_streamstate.checkpoint.file_source import plain_moves
+from airflow_streamstate.checkpoint.guards import line_of
 from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.control.artifacts import read_pinned
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
 from airflow_streamstate.controller.decide import Refused, Start, decide_start
@@ -27,9 +31,10 @@ from airflow_streamstate.controller.request.requests import Change
 from airflow_streamstate.controller.scratch.partitions import SuggestedPartitions, check_changes, suggest_partitions
 from airflow_streamstate.controller.scratch.run import Report, ScratchRuns, is_late, spec_of_run
 from airflow_streamstate.controller.stream_guards import check_same_request, request_id_or_new
-from airflow_streamstate.errors import DataError, DeploymentNotFoundError
+from airflow_streamstate.errors import DataError, DeploymentNotFoundError, StreamStateError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.launch.submit_options import brought_names, known_bad_among
+from airflow_streamstate.launch.spark_home import version_of
+from airflow_streamstate.launch.submit_options import brought_names, built_for_another, known_bad_among
 from airflow_streamstate.plan.codes import DeploymentComparison, compared, difference, gravest
 from airflow_streamstate.plan.comparison import compare_deployments
 from airflow_streamstate.plan.model import QueryPlan
@@ -41,7 +46,7 @@ from airflow_streamstate.plan.record import (
     settled,
     with_kept_state,
 )
-from airflow_streamstate.plan.report import PlanReport, report_of
+from airflow_streamstate.plan.report import PlanReport, notes_of_move, report_of
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import Drained, Finished, QueryStarted, Stopped
@@ -50,6 +55,7 @@ from airflow_streamstate.protocol.records import StartPlan
 from airflow_streamstate.protocol.scratch import DEADLINE_SECONDS, Rehearsal, ScratchRun, ScratchVerdict, SeedTrial
 from airflow_streamstate.protocol.terms.declaration import values_of
 from airflow_streamstate.protocol.terms.order import RehearsalTerms
+from airflow_streamstate.protocol.terms.version import Version
 from airflow_streamstate.snapshot.capture import capture
 
 # The plans of a change: the recorded ones, and their comparison with those of a rehearsal.
@@ -134,11 +140,15 @@ def _with_kept_state(home: Home, run: ScratchRun, name: str, plan: QueryPlan) ->
 
 def brought_by(control: StreamControl, deployment_id: str) -> tuple[str, ...]:
     """The libraries of a version; none where it has no readable record."""
+    version = _version_of(control, deployment_id)
+    return () if version is None else brought_names(version.packages, version.jar_names, version.conf)
+
+
+def _version_of(control: StreamControl, deployment_id: str) -> Version | None:
     try:
-        spec = control.spec(deployment_id)
+        return control.spec(deployment_id).version
     except (DeploymentNotFoundError, DataError):
-        return ()
-    return brought_names(spec.version.packages, spec.version.jar_names, spec.version.conf)
+        return None
 
 
 def known_bad(brought: tuple[str, ...], spark_version: str) -> tuple[str, ...]:
@@ -386,9 +396,33 @@ class Rehearsals(ScratchRuns):
         """``conclude`` a rehearsal and report on it; but a driver that waits, or is about to, is left alone."""
         control = self._home.control(stream_id)
         brought = brought_by(control, rehearsal_id)  # before ``conclude``, which removes the spec
+        version = _version_of(control, rehearsal_id)
         run = self.need(control, rehearsal_id)
         verdict = control.verdict(rehearsal_id)
         if verdict is None or not self._is_left_alone(control, run):
             run, verdict = self.conclude(stream_id, rehearsal_id)
         comparison = compare_plans(self._home, control, run, verdict)
-        return report_of(run, verdict, comparison, known_bad(brought, verdict.spark_version))
+        told = (*known_bad(brought, verdict.spark_version), *self._of_another_spark(control, run, verdict, version))
+        return report_of(run, verdict, comparison, told)
+
+    def _of_another_spark(
+        self, control: StreamControl, run: ScratchRun, verdict: ScratchVerdict, version: Version | None
+    ) -> tuple[str, ...]:
+        """What the version has to expect where it moves to another line of Spark."""
+        if version is None:
+            return ()
+        ran_on = {plan.spark_version for plan in recorded_plans(control, run.deployment_id).values()}
+        # A driver that cannot start reports no version.
+        home = version.environment.get("SPARK_HOME")
+        runs_on = verdict.spark_version or version_of(Path(home) if home else None)
+        old, new = line_of(next(iter(sorted(ran_on)), "")), line_of(runs_on)
+        if old is None or new is None or old == new:
+            return ()
+        brought = brought_names(version.packages, version.jar_names, version.conf)
+        sources = {}
+        for artifact in (version.application, *version.modules):
+            with suppress(StreamStateError):
+                body = read_pinned(control.home, control.stream_id, artifact)
+                sources[artifact.name] = body.decode("utf-8", "replace")
+        notes = notes_of_move(old, new, version.conf, sources)
+        return (*built_for_another(brought, runs_on), *notes)

@@ -37,6 +37,8 @@ def test_nothing_given_changes_nothing() -> None:
     """All stays as it runs now; a reason alone is no change."""
     assert not names_anything(given())
     assert not names_anything(given("--label", "nightly"))
+    assert names_anything(given("--spark", "/opt/spark-4.2"))
+    assert not names_anything(given("--allow-literal-secrets"))
     assert change_of("orders", given(), Ordering(None, False, "a restart", None)) == change_request(
         "orders", reason="a restart"
     )

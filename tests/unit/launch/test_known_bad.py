@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_streamstate.launch.submit_options import KNOWN_BAD, brought_names, installed_names, known_bad_among
+from airflow_streamstate.launch.submit_options import (
+    KNOWN_BAD,
+    brought_names,
+    built_for_another,
+    installed_names,
+    known_bad_among,
+)
 
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"
 
@@ -65,3 +71,31 @@ def test_every_entry_says_what_happens_and_what_to_do() -> None:
         assert known.symptom[0].islower()
         assert not known.symptom.endswith(".")
         assert known.remedy.endswith(".")
+
+
+BUILT = {
+    "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.9": "Scala 2.12, and Spark 4.2 has 2.13",
+    "io.delta:delta-spark_2.12:3.2.0": "Scala 2.12, and Spark 4.2 has 2.13",
+    "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0": "Spark 4.0, and this is 4.2",
+    "s3://jars/delta-spark_4.1_2.13-4.4.0.jar": "Spark 4.1, and this is 4.2",
+    "/srv/jars/spark-sql-kafka-0-10_2.13-4.0.1.jar": "Spark 4.0, and this is 4.2",
+    "io.delta:delta-spark_4.2_2.13:4.4.0": "",
+    "org.apache.spark:spark-avro_2.13:4.2.1": "",
+    "org.postgresql:postgresql:42.7.4": "",
+    "/srv/jars/my-job_2.13-3.5.jar": "",
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_library_of_another_spark_is_told(name: str) -> None:
+    """By its Scala, by the line of Spark in its name, or as a part of Spark by its version."""
+    found = built_for_another([name], "4.2.0")
+    want = f"{name} is built for {BUILT[name]}: give the build for Spark 4.2, if there is one"
+    assert found == ((want,) if BUILT[name] else ())
+    assert built_for_another([name], "") == ()
+
+
+def test_spark_3_may_have_either_scala() -> None:
+    """So only the line of Spark tells there."""
+    assert built_for_another(["io.delta:delta-spark_2.12:3.2.0", "io.delta:delta-spark_2.13:3.2.0"], "3.5.9") == ()
+    assert len(built_for_another(["org.apache.spark:spark-avro_2.13:4.2.0"], "3.5.9")) == 1
