@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo import life, rescale, site
+from demo import life, rescale, site, versions
 from demo.acts import LifeError
 from demo.ending import Ending
 from support.run_folder import FolderError, run_folder
 
 INTERRUPTED = 130
-CHAPTERS = {"life": life.live, "rescale": rescale.live}
+CHAPTERS = {"life": life.live, "rescale": rescale.live, "versions": versions.live}
 
 
 def main() -> int:
@@ -30,7 +30,8 @@ def main() -> int:
         "--chapter",
         choices=sorted(CHAPTERS),
         default="life",
-        help="life: upgraded and drained (default); rescale: state in another number of partitions, and migrated",
+        help="life: upgraded and drained (default); rescale: state in another number of partitions, and migrated;"
+        " versions: from Spark 3.5 to 4.3 and back",
     )
     parser.add_argument("--site", action="store_true", help="instead: Airflow with three streams, until Ctrl-C")
     parser.add_argument("--dry-run", action="store_true", help="only name what would run")

@@ -117,6 +117,7 @@ BAD = """\
 `streamstate home doctor` looks for these in this machine's Spark, its `spark-defaults.conf`, and the current
 deployments of the home; `streamstate plan` names them in `notes`.
 """
+REWRITTEN = "With the state rewritten into RocksDB and three partitions by Spark 4.2.0 (`--rewriter-spark`):"
 FEWEST = 10
 """Results of a kind of move from which on all moves are named, those that were not run as such."""
 
@@ -127,7 +128,7 @@ def page(results: dict[str, Any]) -> str:
         tuple(life[name] for name in ("spark", "do", "cell", "of", "how")): life  # type: ignore[misc]
         for life in results["lives"]
     }
-    moves = [MOVES, *_moves(lives, "restore"), *_moves(lives, "seed")]
+    moves = [MOVES, *_moves(lives, "restore"), *_moves(lives, "seed"), *_rewritten(lives)]
     return "\n".join([HEAD, *_own(lives), "", *moves, *_known_bad(), "", *_airflows(), "", TAIL])
 
 
@@ -149,6 +150,21 @@ def _moves(lives: Lives, how: str) -> list[str]:
         if found:
             cells.setdefault(_listed(lives, keys if len(found) >= FEWEST else found), []).append(cell)
     return [*lines, *(f"- {'; '.join(names)}: {moves}." for moves, names in cells.items()), ""]
+
+
+def _rewritten(lives: Lives) -> list[str]:
+    """Lives in which the state was rewritten, on a Spark that cannot do it or on the way to one that can."""
+    cells: dict[str, list[str]] = {}
+    for cell in CELLS:
+        keys = [(after, "take", cell, before, "rescale") for before in SPARKS for after in SPARKS]
+        found = {key: lives[key]["outcome"] for key in keys if key in lives}
+        ways = [
+            f"{before if before == after else f'{before} to {after}'} {outcome}"
+            for (after, _, _, before, _), outcome in found.items()
+        ]
+        if ways:
+            cells.setdefault("; ".join(ways), []).append(cell)
+    return [REWRITTEN, "", *(f"- {'; '.join(names)}: {ways}." for ways, names in cells.items()), ""]
 
 
 def _listed(lives: Lives, keys: list[tuple[str, str, str, str, str]]) -> str:
