@@ -13,9 +13,9 @@ from pathlib import Path
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.controller.home import HomeConfig
-from airflow_streamstate.launch.spark_home import EXCLUDES, connector_for, home_of, own_spark_submit
+from airflow_streamstate.launch.spark_home import home_of, own_spark_submit
 from airflow_streamstate.store.open import open_store
-from airflow_streamstate.store.options import ReachedBySpark, s3a_uri
+from airflow_streamstate.store.options import EXCLUDES, ReachedBySpark, s3_connector, s3a_uri
 from benchmarks.jobs_at_work import BareRun, PlainJob
 from benchmarks.results import BenchmarkError
 from benchmarks.streams import HERE, Drivers, Streams
@@ -86,7 +86,7 @@ def on_s3(folder: Path) -> Iterator[Ground]:
         if not isinstance(store, ReachedBySpark):
             raise BenchmarkError(f"Spark has no connector for {root}")
         settings = store.for_spark()
-        connector = connector_for(home_of(own_spark_submit(os.environ), os.environ), {})
+        connector = s3_connector(home_of(own_spark_submit(os.environ), os.environ), {})
         conf = {**settings.conf, **settings.secret_conf, EXCLUDES: ",".join(connector.excludes)}
         words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
         words = ["--packages", ",".join(connector.packages), *words]

@@ -271,10 +271,11 @@ def stateful_checks(spark_home: Path | None) -> Iterator[Check]:
 
 def connector_check() -> Check:
     """The connector with which a launch lets Spark reach checkpoints on S3."""
-    from airflow_streamstate.launch.spark_home import connector_for, home_of, own_spark_submit
+    from airflow_streamstate.launch.spark_home import home_of, own_spark_submit
+    from airflow_streamstate.store.options import s3_connector
 
     try:
-        connector = connector_for(home_of(own_spark_submit(os.environ), os.environ), {})
+        connector = s3_connector(home_of(own_spark_submit(os.environ), os.environ), {})
     except StreamStateError as error:
         return Check("s3 connector", False, error.message, error.next_step)
     brought = ", ".join(connector.packages) or "nothing is brought"

@@ -15,10 +15,8 @@ from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.driver_zip import RUNNER, RUNNER_NAME, ZIP_NAME, driver_zip_bytes, zip_bytes
 from airflow_streamstate.launch.interface import DRIVER_CONFIG, LaunchRequest
 from airflow_streamstate.launch.spark_home import (
-    EXCLUDES,
     SparkSubmit,
     check_java,
-    connector_for,
     defaults_file,
     find_java,
     find_spark_submit,
@@ -40,6 +38,7 @@ from airflow_streamstate.launch.submit_options import (
 )
 from airflow_streamstate.protocol.redaction import is_secret_name, secrets_in_value
 from airflow_streamstate.protocol.signing import without_signing_key
+from airflow_streamstate.store.options import EXCLUDES, s3_connector
 
 # Spark reads a properties file with ``java.util.Properties`` and then cuts blanks off both ends of every value
 # (newlines stay); everything else survives these escapes.
@@ -325,7 +324,7 @@ def _with_connector(
     options: SubmitOptions, spark_home: Path | None, environ: Mapping[str, str], *, is_launch: bool
 ) -> SubmitOptions:
     """The options with what Spark needs to reach S3 added to the user's packages and excludes, or to the jars."""
-    connector = connector_for(spark_home, options.conf, options.packages, options.jars)
+    connector = s3_connector(spark_home, options.conf, options.packages, options.jars)
     if connector.is_pinned:
         return replace(options, jars=(*options.jars, *pinned_jars(environ))) if is_launch else options
     excludes = [part.strip() for part in options.conf.get(EXCLUDES, "").split(",") if part.strip()]

@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
-from airflow_streamstate.launch.spark_home import EXCLUDES, connector_for
+from airflow_streamstate.store.options import EXCLUDES, s3_connector
 from airflow_streamstate.store.s3 import s3_store
 from support.foreign_query import SCRIPT, ForeignQuery
 from support.launches import wait_until
@@ -37,7 +37,7 @@ class QueryOnS3(ForeignQuery):
         own = SCRIPT.replace('base + "/mine/counts"', repr(f"s3a://{BUCKET}/{folder}"))
         assert own != SCRIPT
         self.app.write_text(own)
-        told, connector = self.store.for_spark(), connector_for(Path(pyspark.__file__).parent, {})
+        told, connector = self.store.for_spark(), s3_connector(Path(pyspark.__file__).parent, {})
         brought = {"spark.jars.packages": ",".join(connector.packages), EXCLUDES: ",".join(connector.excludes)}
         self.conf |= {**told.conf, **told.secret_conf, **brought}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from airflow_streamstate.driver.spark.jvm import settings_of
 from airflow_streamstate.errors import DataError, InvalidRequestError, StreamStateError, UnsupportedCheckpointError
 from airflow_streamstate.migration import Migration, MigrationFile, read_migrations
 from airflow_streamstate.protocol.scratch import RewrittenTable
+from airflow_streamstate.store.options import EXCLUDES, S3_PACKAGES, s3_connector
 
 _MAIN = "from airflow_streamstate.driver.spark.rewriter import main; main()"
 _NOT_PASSED_ON = ("SPARK_", "PYSPARK_", "PYTHON", "_SPARK_")
@@ -36,6 +38,8 @@ _SETTINGS = ("spark.hadoop.", "fs.", "spark.sql.streaming.stateStore.", "spark.s
 """What of the job's settings the other Spark gets: places, and how state is stored."""
 _HADOOP = "spark.hadoop."
 _MEMORY = "spark.driver.memory"
+_IVY = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositories")
+_S3 = "s3a:"
 _GO = "go"
 IDLE_SECONDS = 120.0
 _STANDARD_ERROR = 2
@@ -62,7 +66,7 @@ def rewrite_alongside(spark: Any, order: RewriteOrder) -> RewrittenState:
         found = None if process is None else _rewritten_by(process, order)
         if found is None:
             settings = {**dict(spark.sparkContext.getConf().getAll()), **settings_of(spark)}
-            process = _Process(order.rewriter, settings)
+            process = _Process(order.rewriter, settings, needs_s3=order.after_uri.startswith(_S3))
             found = _rewritten_by(process, order)
         if process is None or found is None:
             raise UnsupportedCheckpointError(
@@ -87,14 +91,14 @@ def _rewritten_by(process: _Process, order: RewriteOrder) -> RewrittenState | No
 
 
 class _Process:
-    def __init__(self, path: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, path: str, settings: Mapping[str, str], *, needs_s3: bool) -> None:
         reader, writer = os.pipe()
         self._settings = {name: value for name, value in settings.items() if name.startswith(_SETTINGS)}
         self._process = subprocess.Popen(
             [*_python_of(path), "-c", _MAIN, str(writer)],
             stdin=subprocess.PIPE,
             stdout=_STANDARD_ERROR,
-            env=_environment(path, settings.get(_MEMORY, "")),
+            env=_environment(path, _arguments(path, settings, needs_s3=needs_s3)),
             pass_fds=(writer,),
             start_new_session=True,
         )
@@ -146,15 +150,28 @@ def _home_of(path: str) -> Path:
     )
 
 
-def _environment(path: str, memory: str) -> dict[str, str]:
+def _arguments(path: str, settings: Mapping[str, str], *, needs_s3: bool) -> str:
+    """What a JVM takes at its launch alone: its memory, and the packages by which this Spark reaches S3."""
+    words = ["--master", "local[*]"]
+    if settings.get(_MEMORY):
+        words += ["--driver-memory", settings[_MEMORY]]
+    if needs_s3:
+        asked = {name: value for name, value in settings.items() if name == S3_PACKAGES and value != "pinned"}
+        found = s3_connector(_home_of(path), asked)
+        if found.packages:
+            words += ["--packages", ",".join(found.packages), "--conf", f"{EXCLUDES}={','.join(found.excludes)}"]
+        for name in _IVY:
+            words += ["--conf", f"{name}={settings[name]}"] if name in settings else []
+    return shlex.join([*words, "pyspark-shell"])
+
+
+def _environment(path: str, arguments: str) -> dict[str, str]:
     home = _home_of(path)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED_ON) or name in _ALWAYS}
     libraries = [str(home / "python"), *map(str, sorted((home / "python" / "lib").glob("py4j-*.zip")))]
     if home.parent.name == "site-packages":
         libraries = [str(home.parent)]
     package = str(Path(airflow_streamstate.__file__).parents[1])
-    # A launched JVM takes its memory from here alone.
-    arguments = f"--master local[*] {f'--driver-memory {memory} ' if memory else ''}pyspark-shell"
     return {
         **kept,
         "SPARK_HOME": str(home),

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
-from airflow_streamstate.launch.spark_home import HADOOP_3_5_0, SETTING, connector_for, pinned_jars
+from airflow_streamstate.launch.spark_home import HADOOP_3_5_0, pinned_jars
+from airflow_streamstate.store.options import S3_PACKAGES, s3_connector
 from support.hostile_server import Act, hostile_server, redirecting
 from support.loopback import QuietHandler
 
@@ -59,17 +60,17 @@ def test_a_repository_is_asked_by_https(url: str, tmp_path: Path) -> None:
 
 def test_pinned_is_for_the_hadoop_that_was_tried(tmp_path: Path) -> None:
     """Of a different one no digest is known; where a deployment brings the connector nothing is added."""
-    conf = {SETTING: "pinned"}
+    conf = {S3_PACKAGES: "pinned"}
     for version, words in (("3.5.0", ""), ("3.4.2", "are not pinned")):
         home = tmp_path / version
         (home / "jars").mkdir(parents=True)
         (home / "jars" / f"hadoop-client-api-{version}.jar").touch()
         if words:
             with pytest.raises(InvalidRequestError, match=words):
-                connector_for(home, conf)
+                s3_connector(home, conf)
             continue
-        found = connector_for(home, conf)
+        found = s3_connector(home, conf)
         assert (found.is_pinned, found.packages, found.excludes) == (True, (), ())
-        assert not connector_for(home, conf, jars=("/x/hadoop-aws-3.5.0.jar",)).is_pinned
+        assert not s3_connector(home, conf, jars=("/x/hadoop-aws-3.5.0.jar",)).is_pinned
     assert all(len(digest) == 64 for digest in HADOOP_3_5_0.values())
     assert "org.apache.hadoop:hadoop-aws:3.5.0" in HADOOP_3_5_0
