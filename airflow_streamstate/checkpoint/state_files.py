@@ -583,13 +583,14 @@ def write_operator_metadata(checkpoint: Checkpoint, batch_id: int) -> tuple[str,
     prefix = checkpoint.key("state/")
     paths = {key[len(prefix) :] for key in keys_below(checkpoint.store, prefix)}
     stores: dict[str, dict[str, bytes]] = {}
+    written_operators = _partitions_of(paths, batch_id + 1)
     for found in _schemas_without_metadata(paths, batch_id):
+        if found[1] not in written_operators:
+            continue  # it belongs to the script no more, or not yet
         stored = checkpoint.store.get(prefix + found[0])
         stores.setdefault(found[1], {})[(found[2] or "").lstrip("/") or _DEFAULT_STORE] = stored.body if stored else b""
-    if not stores:
-        return ()
-    partitions = _pinned_partitions(checkpoint, batch_id)
-    if partitions is None:
+    partitions = _pinned_partitions(checkpoint, batch_id) or 0
+    if stores and not partitions:
         raise DataError(
             "the entry of this batch pins no number of partitions",
             key=checkpoint.offset_key(batch_id),
@@ -600,6 +601,10 @@ def write_operator_metadata(checkpoint: Checkpoint, batch_id: int) -> tuple[str,
         path = f"state/{operator_id}/_metadata/metadata"
         checkpoint.store.put(checkpoint.key(path), _operator_metadata(int(operator_id), schemas, partitions, prefix))
         written.append(path)
+        del written_operators[operator_id]
+    for operator_id in written_operators:
+        if _metadata_path(paths, int(operator_id), batch_id) is None:
+            raise _unknown_operator(int(operator_id), ())
     return tuple(written)
 
 
@@ -612,15 +617,19 @@ def _operator_metadata(operator_id: int, schemas: Mapping[str, bytes], partition
         key = f"{place}{operator_id}/0/_metadata/schema"
         name, prefix_columns = _operator_of(schemas[_DEFAULT_STORE], key)
     else:
-        raise UnsupportedCheckpointError(
-            "Spark 3.5 recorded no operator for this state, and its stores are not those of a known one",
-            operator_id=operator_id,
-            stores=sorted(schemas),
-            next_step="Drain the stream, and seed the new version.",
-        )
+        raise _unknown_operator(operator_id, sorted(schemas))
     info = [{"storeName": store, "numColsPrefixKey": prefix_columns, "numPartitions": partitions} for store in stores]
     said = {"operatorInfo": {"operatorId": operator_id, "operatorName": name}, "stateStoreInfo": info}
     return b"v1\n" + json.dumps(said, separators=(",", ":")).encode()
+
+
+def _unknown_operator(operator_id: int, stores: Iterable[str]) -> UnsupportedCheckpointError:
+    return UnsupportedCheckpointError(
+        "Spark 3.5 recorded no operator for this state, and its stores are not those of a known one",
+        operator_id=operator_id,
+        stores=list(stores),
+        next_step="Drain the stream, and seed the new version.",
+    )
 
 
 def _operator_of(body: bytes, key: str) -> tuple[str, int]:

@@ -159,7 +159,7 @@ def prepare_rewriter(environ: Mapping[str, str], say: Callable[[str], None]) -> 
     """
     folder = _caches(environ) / "rewriter" / REWRITER_SPARK
     done = folder / _DONE
-    if done.is_file():
+    if done.is_file() and _is_executable(folder / "bin" / "python"):
         return folder
     say(f"pip installs Spark {REWRITER_SPARK} (500 MB) into {folder}")
     with translated(folder):

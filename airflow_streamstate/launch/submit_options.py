@@ -330,7 +330,10 @@ def known_bad_among(names: Iterable[str], spark_version: str) -> tuple[BadReleas
 
 _SCALA = re.compile(r"_(2\.1[0-9])(?=[:-])")
 _OF_A_LINE = re.compile(r"(?:delta-spark|iceberg-spark-runtime|hudi-spark\w*?)[-_]?([345]\.[0-9])")
-_OF_SPARK = re.compile(r"(?:org\.apache\.spark:|.*/|^)spark-[a-z0-9-]+_2\.1[0-9][:-]([0-9]+\.[0-9]+)\.")
+_OF_SPARK = re.compile(
+    r"(?:.*[:/]|^)spark-(?:sql-kafka-0-10|streaming-kafka-0-10|token-provider-kafka-0-10|avro|protobuf|connect|hadoop-cloud)"
+    r"_2\.1[0-9][:-]([0-9]+\.[0-9]+)\."
+)
 
 
 def built_for_another(names: Iterable[str], spark_version: str) -> tuple[str, ...]:

@@ -161,6 +161,6 @@ def test_one_that_does_not_start_is_one_sentence(
         process.end()
     rewriter._kept.clear()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UnsupportedCheckpointError, match="ended without an answer"):
+    with pytest.raises(UnsupportedCheckpointError, match=r"has failed.*JAVA_GATEWAY_EXITED"):
         other.rewritten(of(SUMS))
     assert not rewriter._kept

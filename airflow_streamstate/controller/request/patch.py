@@ -27,7 +27,7 @@ from airflow_streamstate.controller.request.scripts import (
 from airflow_streamstate.errors import InvalidRequestError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.interface import LOCAL, PYTHON_ENV
-from airflow_streamstate.launch.spark_home import PYTHONS, WORKERS_PYTHON, environment_of_spark, version_of
+from airflow_streamstate.launch.spark_home import PYTHONS, WORKERS_PYTHON, environment_of_spark, own_pyspark, version_of
 from airflow_streamstate.launch.submit_options import is_on_this_machine
 from airflow_streamstate.migration import read_migrations
 from airflow_streamstate.protocol.records import StateRewrite
@@ -65,13 +65,21 @@ def conf_of(rewrite: StateRewrite | None) -> dict[str, str]:
     return conf
 
 
+def spark_of(version: Version) -> str:
+    """The Spark 4.2 or newer that runs a version on this machine, by its path; "" where it is another or unknown."""
+    if version.launcher is not None or version.spark_conn_id is not None:
+        return ""
+    own = version.environment.get("SPARK_HOME") or str(own_pyspark() or "")
+    return own if own and (line_of(version_of(Path(own))) or (0, 0)) >= REWRITES_SINCE else ""
+
+
 def check_rewriter(rewrite: StateRewrite | None, version: Version) -> None:
-    """Check the Spark that is to rewrite the state, where its path is one of this machine.
+    """Check the Spark that is to rewrite the state, where its path is one of this machine and it is needed.
 
     Raises:
         InvalidRequestError: there is no Spark, or one that cannot rewrite state.
     """
-    if rewrite is None or not rewrite.rewriter_spark or version.launcher is not None:
+    if rewrite is None or not rewrite.rewriter_spark or version.launcher is not None or spark_of(version):
         return
     home = environment_of_spark(rewrite.rewriter_spark)["SPARK_HOME"]
     found = version_of(Path(home))

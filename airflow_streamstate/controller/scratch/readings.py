@@ -678,6 +678,14 @@ def reader_spec(spec: DeploymentSpec, request: ReadingRequest, run: ScratchRun, 
     return spec_of_run(run, spec, version, StartPlan("fresh"), "")
 
 
+_OF_ITS_SPARK = ("SPARK_HOME", "JAVA_HOME", *PYTHONS)
+_FOR_A_READER = (
+    *("spark.hadoop.", "spark.sql.streaming.stateStore.", "spark.streamstate.", "spark.driver.memory"),
+    "spark.local.dir",
+)
+"""What of a version's configuration another Spark takes: the rest may name classes that it lacks."""
+
+
 def on_reader(version: Version, spark: str, written_by: str) -> Version:
     """The version as a reading has it: on this Spark, without the packages and jars for its own one; on the pyspark of
     the caller where its own cannot read state.
@@ -685,13 +693,13 @@ def on_reader(version: Version, spark: str, written_by: str) -> Version:
     Raises:
         InvalidRequestError: there is no Spark at this path.
     """
-    variables = environment_of_spark(spark) if spark else {}
     own = own_pyspark()
     is_old = (line_of(written_by) or STATE_READERS_SINCE) < STATE_READERS_SINCE
-    if not spark and not (is_old and (line_of(version_of(own)) or (0, 0)) >= STATE_READERS_SINCE):
+    if not spark and (not is_old or own is None or (line_of(version_of(own)) or (0, 0)) < STATE_READERS_SINCE):
         return version
-    kept = {name: value for name, value in version.environment.items() if name not in ("SPARK_HOME", *PYTHONS)}
-    conf = {name: value for name, value in version.conf.items() if not name.startswith("spark.jars")}
+    variables = environment_of_spark(spark) if spark else {"SPARK_HOME": str(own)}
+    kept = {name: value for name, value in version.environment.items() if name not in _OF_ITS_SPARK}
+    conf = {name: value for name, value in version.conf.items() if name.startswith(_FOR_A_READER)}
     return replace(version, environment={**kept, **variables}, conf=conf, packages=(), jars=())
 
 

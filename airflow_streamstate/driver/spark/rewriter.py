@@ -13,7 +13,9 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -30,20 +32,34 @@ from airflow_streamstate.migration import Migration, MigrationFile, read_migrati
 from airflow_streamstate.protocol.scratch import RewrittenTable
 from airflow_streamstate.store.options import EXCLUDES, S3_PACKAGES, s3_connector
 
-_MAIN = "from airflow_streamstate.driver.spark.rewriter import main; main()"
+_MAIN = (  # not from the working folder, in which the job's own modules may be
+    "import sys; sys.path[:] = filter(None, sys.path)\n"
+    "from airflow_streamstate.driver.spark.rewriter import main\n"
+    "main()"
+)
 _NOT_PASSED_ON = ("SPARK_", "PYSPARK_", "PYTHON", "_SPARK_")
 """Variables of the job's own Spark and Python."""
 _ALWAYS = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_DIRS")
-_SETTINGS = ("spark.hadoop.", "fs.", "spark.sql.streaming.stateStore.", "spark.sql.caseSensitive")
+_SETTINGS = (
+    *("spark.hadoop.", "fs.", "spark.sql.streaming.stateStore.", "spark.sql.caseSensitive"),
+    "spark.sql.shuffle.partitions",
+)
 """What of the job's settings the other Spark gets: places, and how state is stored."""
 _HADOOP = "spark.hadoop."
-_MEMORY = "spark.driver.memory"
+_SITE = "site-packages"
+_MASTER = "spark.master"
+_AT_LAUNCH = ("spark.driver.memory", "spark.local.dir")
+JAVA_VARIABLE = "STREAMSTATE_REWRITER_JAVA_HOME"
+"""Names the Java of this Spark, where the driver's own is an older one."""
 _IVY = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositories")
 _S3 = "s3a:"
 _GO = "go"
-IDLE_SECONDS = 120.0
+IDLE_SECONDS, WAITING_SECONDS = 30.0, 900.0
+"""So long a process waits for the next query of a start; and for the start, after a rehearsal."""
+_ANSWER_SECONDS = 10.0
 _STANDARD_ERROR = 2
 _LOST_DRIVER_STATUS = 143
+_MOST_CHARACTERS = 300
 
 
 _one_at_a_time = threading.Lock()
@@ -63,27 +79,27 @@ def rewrite_alongside(spark: Any, order: RewriteOrder) -> RewrittenState:
     """
     with _one_at_a_time:
         process = _kept.pop(order.rewriter, None)
-        found = None if process is None else _rewritten_by(process, order)
+        settings = {**dict(spark.sparkContext.getConf().getAll()), **settings_of(spark)}
+        found = None if process is None else _rewritten_by(process, order, settings)
         if found is None:
-            settings = {**dict(spark.sparkContext.getConf().getAll()), **settings_of(spark)}
             process = _Process(order.rewriter, settings, needs_s3=order.after_uri.startswith(_S3))
-            found = _rewritten_by(process, order)
+            found = _rewritten_by(process, order, settings)
         if process is None or found is None:
             raise UnsupportedCheckpointError(
                 "the Spark that was to rewrite the state ended without an answer",
                 rewriter=order.rewriter,
-                next_step="Nothing was changed. The end of the driver's log shows why; it needs Java 17, and its own"
-                " memory.",
+                next_step="Nothing was changed. The end of the driver's log shows why; it needs Java 17"
+                f" ({JAVA_VARIABLE}), and its own memory.",
             )
         _kept[order.rewriter] = process
         return found
 
 
-def _rewritten_by(process: _Process, order: RewriteOrder) -> RewrittenState | None:
+def _rewritten_by(process: _Process, order: RewriteOrder, settings: Mapping[str, str]) -> RewrittenState | None:
     """What a process has rewritten; None where it is gone. It is ended where it has failed."""
     found = None
     try:
-        found = process.rewrite(order)
+        found = process.rewrite(order, {k: v for k, v in settings.items() if k.startswith(_SETTINGS)})
     finally:
         if found is None:
             process.end()
@@ -92,23 +108,38 @@ def _rewritten_by(process: _Process, order: RewriteOrder) -> RewrittenState | No
 
 class _Process:
     def __init__(self, path: str, settings: Mapping[str, str], *, needs_s3: bool) -> None:
+        descriptor, self._launch_settings = tempfile.mkstemp(prefix="streamstate-rewriter-", suffix=".conf")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:  # for its owner alone: a repository may have a token
+            file.write("".join(f"{name}={value}\n" for name, value in _at_launch(path, settings, needs_s3).items()))
+        environment, command = _environment(path, self._launch_settings), [_python_of(path), "-c", _MAIN]
         reader, writer = os.pipe()
-        self._settings = {name: value for name, value in settings.items() if name.startswith(_SETTINGS)}
-        self._process = subprocess.Popen(
-            [*_python_of(path), "-c", _MAIN, str(writer)],
-            stdin=subprocess.PIPE,
-            stdout=_STANDARD_ERROR,
-            env=_environment(path, _arguments(path, settings, needs_s3=needs_s3)),
-            pass_fds=(writer,),
-            start_new_session=True,
-        )
-        os.close(writer)
+        try:
+            self._process = subprocess.Popen(
+                [*command, str(writer)],
+                stdin=subprocess.PIPE,
+                stdout=_STANDARD_ERROR,
+                env=environment,
+                pass_fds=(writer,),
+            )
+        except OSError as error:
+            os.close(reader)
+            Path(self._launch_settings).unlink()
+            raise InvalidRequestError(
+                "the Python of the Spark that is to rewrite the state cannot be started",
+                python=command[0],
+                reason=str(error),
+                next_step="Name another installation or virtual environment by --rewriter-spark.",
+            ) from None
+        finally:
+            os.close(writer)
         self._commands = cast("IO[bytes]", self._process.stdin)
         self._answers = os.fdopen(reader, encoding="utf-8")
 
-    def rewrite(self, order: RewriteOrder) -> RewrittenState | None:
+    def rewrite(self, order: RewriteOrder, settings: Mapping[str, str]) -> RewrittenState | None:
         """What it has rewritten; None where it ends without an answer."""
-        _tell(self._commands, json.dumps({"order": _plain(order), "settings": self._settings}))
+        idle_seconds = WAITING_SECONDS if order.is_verified else IDLE_SECONDS
+        ask = {"order": _plain(order), "settings": settings, "idle_seconds": idle_seconds}
+        _tell(self._commands, json.dumps(ask))
         for line in self._answers:
             answer = json.loads(line)
             if "written" in answer:
@@ -125,21 +156,25 @@ class _Process:
             self._commands.close()
         self._answers.close()
         self._process.wait()
+        with suppress(OSError):
+            Path(self._launch_settings).unlink()
 
 
 def _tell(commands: IO[bytes], words: str) -> None:
-    with suppress(BrokenPipeError):  # the end of its answers is the error
+    with suppress(BrokenPipeError, ValueError):  # the end of its answers is the error
         commands.write(words.encode() + b"\n")
         commands.flush()
 
 
-def _python_of(path: str) -> tuple[str, ...]:
-    own = Path(path) / "bin" / "python"
-    return (str(own) if own.is_file() else sys.executable,)
+def _python_of(path: str) -> str:
+    """That of a virtual environment, also where its pyspark is named; else the driver's."""
+    folders = [Path(path), *(Path(path).parents[3:4] if Path(path).parent.name == _SITE else ())]
+    found = [folder / "bin" / "python" for folder in folders]
+    return next((str(python) for python in found if python.is_file()), sys.executable)
 
 
 def _home_of(path: str) -> Path:
-    found = [Path(path), *sorted(Path(path).glob("lib/python3*/site-packages/pyspark"))]
+    found = [Path(path), *sorted(Path(path).glob(f"lib/python3*/{_SITE}/pyspark"))]
     for home in found:
         if (home / "jars").is_dir() and (home / "bin" / "spark-submit").is_file():
             return home
@@ -150,35 +185,45 @@ def _home_of(path: str) -> Path:
     )
 
 
-def _arguments(path: str, settings: Mapping[str, str], *, needs_s3: bool) -> str:
-    """What a JVM takes at its launch alone: its memory, and the packages by which this Spark reaches S3."""
-    words = ["--master", "local[*]"]
-    if settings.get(_MEMORY):
-        words += ["--driver-memory", settings[_MEMORY]]
-    if needs_s3:
-        asked = {name: value for name, value in settings.items() if name == S3_PACKAGES and value != "pinned"}
-        found = s3_connector(_home_of(path), asked)
-        if found.packages:
-            words += ["--packages", ",".join(found.packages), "--conf", f"{EXCLUDES}={','.join(found.excludes)}"]
-        for name in _IVY:
-            words += ["--conf", f"{name}={settings[name]}"] if name in settings else []
-    return shlex.join([*words, "pyspark-shell"])
+def _at_launch(path: str, settings: Mapping[str, str], needs_s3: bool) -> dict[str, str]:
+    """What a JVM takes at its launch alone: cores, memory, and the packages by which this Spark reaches S3.
+
+    Raises:
+        InvalidRequestError: there is no Spark at this path, or it would reach S3 by jars that are not pinned.
+    """
+    home, master = _home_of(path), settings.get(_MASTER, "")
+    found = {_MASTER: master if master.startswith("local") else "local[*]"}
+    found |= {name: settings[name] for name in _AT_LAUNCH if name in settings}
+    connector = s3_connector(home, {}) if needs_s3 else None
+    if connector is None or not connector.packages:
+        return found
+    if settings.get(S3_PACKAGES) == "pinned":
+        raise InvalidRequestError(
+            "this Spark would reach S3 by jars that are not pinned",
+            rewriter=path,
+            next_step="Put the jars of hadoop-aws and what it needs into its folder `jars`.",
+        )
+    found |= {name: settings[name] for name in _IVY if name in settings}
+    return {**found, "spark.jars.packages": ",".join(connector.packages), EXCLUDES: ",".join(connector.excludes)}
 
 
-def _environment(path: str, arguments: str) -> dict[str, str]:
-    home = _home_of(path)
+def _environment(path: str, launch_settings: str) -> dict[str, str]:
+    home, python = _home_of(path), _python_of(path)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED_ON) or name in _ALWAYS}
+    if os.environ.get(JAVA_VARIABLE):
+        kept["JAVA_HOME"] = os.environ[JAVA_VARIABLE]
     libraries = [str(home / "python"), *map(str, sorted((home / "python" / "lib").glob("py4j-*.zip")))]
-    if home.parent.name == "site-packages":
+    if home.parent.name == _SITE:
         libraries = [str(home.parent)]
     package = str(Path(airflow_streamstate.__file__).parents[1])
     return {
         **kept,
         "SPARK_HOME": str(home),
         "PYTHONPATH": os.pathsep.join((package, *libraries)),
-        "PYSPARK_PYTHON": _python_of(path)[0],
-        "PYSPARK_DRIVER_PYTHON": _python_of(path)[0],
-        "PYSPARK_SUBMIT_ARGS": arguments,
+        "PYTHONSAFEPATH": "1",
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "PYSPARK_SUBMIT_ARGS": shlex.join(["--properties-file", launch_settings, "pyspark-shell"]),
     }
 
 
@@ -247,7 +292,7 @@ def main() -> None:
     The argument of the command is the number of the pipe for answers.
     """
     asks: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
-    may_go = threading.Semaphore(0)
+    may_go, driver = threading.Semaphore(0), os.getppid()
     threading.Thread(target=_obey, args=(asks, may_go), daemon=True).start()
     with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as answers:
 
@@ -257,19 +302,39 @@ def main() -> None:
 
         def written(ids: object) -> None:
             say(written=ids)
-            may_go.acquire()
+            while not may_go.acquire(timeout=_ANSWER_SECONDS):
+                _end_without(driver)
 
+        idle_seconds = WAITING_SECONDS
         while True:
             try:
-                ask = asks.get(timeout=IDLE_SECONDS)
+                ask = asks.get(timeout=idle_seconds)
             except Empty:
                 os._exit(0)
+            idle_seconds = ask["idle_seconds"]
             try:
-                found = _rewritten(ask, written)
+                say(result=asdict(_rewritten(ask, written)))
             except StreamStateError as error:
                 say(error=error.to_json())
-            else:
-                say(result=asdict(found))
+            except Exception as error:
+                traceback.print_exc()
+                words = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
+                say(error=_failed(words).to_json())
+
+
+def _failed(words: str) -> StreamStateError:
+    return UnsupportedCheckpointError(
+        "the Spark that was to rewrite the state has failed",
+        reason=words,
+        python=sys.executable,
+        next_step=f"Nothing was changed. The end of the driver's log has more; it needs Java 17 ({JAVA_VARIABLE}).",
+    )
+
+
+def _end_without(driver: int) -> None:
+    """End where the driver has, whose forks may keep the input open."""
+    if os.getppid() != driver:
+        os._exit(_LOST_DRIVER_STATUS)
 
 
 def _obey(asks: SimpleQueue[Mapping[str, Any]], may_go: threading.Semaphore) -> None:
@@ -290,12 +355,12 @@ def _rewritten(ask: Mapping[str, Any], on_written: Callable[[Any], None]) -> Rew
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop, session = spark.sparkContext._jsc.hadoopConfiguration(), spark.newSession()
     for name, value in ask["settings"].items():
         if name.startswith(_HADOOP):
             hadoop.set(name.removeprefix(_HADOOP), value)
         else:
-            spark.conf.set(name, value)
+            session.conf.set(name, value)
     # The state store's coordinator is created at the first use of a session's streams.
-    spark.streams.active  # noqa: B018
-    return rewrite_state(spark, _order(ask["order"], on_written))
+    session.streams.active  # noqa: B018
+    return rewrite_state(session, _order(ask["order"], on_written))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,14 +13,6 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import (
-    ByteType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
     StructField,
     StructType,
 )
@@ -29,6 +21,23 @@ from airflow_streamstate.driver.attempt.ports import RewriteOrder, RewrittenStat
 from airflow_streamstate.driver.spark import migrated_rows
 from airflow_streamstate.driver.spark.jvm import active_session, jvm_is_gone, spark_words
 from airflow_streamstate.driver.spark.rewriter import rewrite_alongside
+from airflow_streamstate.driver.spark.state_forms import (
+    MOST_CHARACTERS,
+    NAMED_KEY,
+    ROW_KEY,
+    NoSafeFormError,
+    aggregate_fields,
+    as_json,
+    check_keys,
+    elements_of,
+    fields_by_name,
+    keeps_keys,
+    may_drop,
+    migrated_frame,
+    name_of_key,
+    row_key_of,
+    same_type,
+)
 from airflow_streamstate.driver.spark.state_reading import (
     AS_TEXT,
     STATE_FORMAT,
@@ -44,106 +53,8 @@ from airflow_streamstate.errors import (
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.migration import Migration
-from airflow_streamstate.plan.record import FieldSource, match_buffers
 from airflow_streamstate.protocol.scratch import RewrittenTable
 from airflow_streamstate.snapshot.state_tables import PARTITION, StatePlace, StateTable
-
-# State in the form of a new version, without a function of the user: fields by name, aggregates by their function.
-
-_WIDER: Sequence[Sequence[type[DataType]]] = (
-    (ByteType, ShortType, IntegerType, LongType),
-    (FloatType, DoubleType),
-    (ByteType, ShortType, IntegerType, DoubleType),
-)
-"""Each type holds every value of those before it."""
-
-
-_FILLED = "what it held before was dropped, and would start with no rows"
-
-
-class NoSafeFormError(Exception):
-    """The state cannot be brought into its new form without a function; the text is a lower-case clause."""
-
-
-def aggregate_fields(
-    column: Any,
-    old: StructType,
-    new: StructType,
-    aggregates: tuple[Sequence[str], Sequence[str]],
-    old_names: Sequence[str],
-    new_names: Sequence[str],
-    *,
-    may_fill: bool = True,
-) -> Any:
-    """The new state of an aggregation whose list of aggregates changed.
-
-    Args:
-        column: the old state.
-        old, new: its types, each field with a unique name.
-        aggregates: the old and the new ones, normalised.
-        old_names, new_names: the fields as Spark names them: two sums are both ``sum``.
-
-    Raises:
-        NoSafeFormError: it is not certain which field is whose, or a type got narrower.
-    """
-    sources = match_buffers(aggregates[0], old_names, aggregates[1], new_names)
-    if sources is None:
-        raise NoSafeFormError("it is not certain which of its fields belongs to which aggregate")
-    if not may_fill and any(source.index is None for source in sources):
-        raise NoSafeFormError(_FILLED)
-    fields = zip(sources, new.fields, strict=True)
-    return F.struct(*(_field(column, old, source, field.dataType).alias(field.name) for source, field in fields))
-
-
-def fields_by_name(column: Any, old: DataType, new: DataType, *, may_fill: bool = True) -> Any:
-    """The same value in a new type: new fields are null, old ones that are gone are left out, numbers get wider.
-
-    Raises:
-        NoSafeFormError: a type changed in another way.
-    """
-    if isinstance(old, StructType) and isinstance(new, StructType):
-        gone, come = (sorted(set(one) - set(other)) for one, other in ((old.names, new.names), (new.names, old.names)))
-        if gone and come:
-            raise NoSafeFormError(f"{', '.join(come)} may be {', '.join(gone)} by another name")
-        if come and not may_fill:
-            raise NoSafeFormError(_FILLED)
-        parts = []
-        for field in new.fields:
-            if field.name in old.names:
-                part = fields_by_name(
-                    column.getField(field.name), old[field.name].dataType, field.dataType, may_fill=may_fill
-                )
-            else:
-                part = F.lit(None).cast(field.dataType)
-            parts.append(part.alias(field.name))
-        return F.when(column.isNotNull(), F.struct(*parts))
-    if old.simpleString() == new.simpleString():
-        return column
-    return _wider(column, old, new)
-
-
-def _field(column: Any, old: StructType, source: FieldSource, kind: DataType) -> Any:
-    if source.index is not None:
-        field = old.fields[source.index]
-        return _wider(column.getField(field.name), field.dataType, kind)
-    value = {"null": None, "zero": 0, "true": True, "false": False}[source.neutral]
-    return F.lit(value).cast(kind)
-
-
-def _wider(column: Any, old: DataType, new: DataType) -> Any:
-    if old.simpleString() == new.simpleString():
-        return column
-    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
-        is_wider = new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
-    else:
-        is_wider = any(
-            type(old) in order and type(new) in order and order.index(type(old)) < order.index(type(new))
-            for order in _WIDER
-        )
-    if not is_wider:
-        raise NoSafeFormError(f"{new.simpleString()} cannot hold every {old.simpleString()}")
-    return column.cast(new)
-
 
 cloudpickle.register_pickle_by_value(migrated_rows)
 _REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
@@ -152,8 +63,7 @@ _OPERATOR = re.compile(r"\[operatorId=([0-9]+)\]")
 _STORE = re.compile(r"\[storeName=([^\]]+)\]")
 _DEFAULT_STORE = "default"
 _JOIN_STORE = "{}-keyWithIndexToValue"
-_ROW_KEY, _MATCHED = "row_key", "matched"
-_MOST_CHARACTERS = 300
+_MATCHED = "matched"
 _ROW_BY_ROW = ("join", "list")
 """Kinds of state whose rows a function cannot take as a whole."""
 _NAMED = ("value", "list", "map")
@@ -204,7 +114,7 @@ def _in_our_words(error: Exception) -> StreamStateError:
         )
     return IncompatibleUpgradeError(
         "Spark cannot rewrite this state",
-        reason=spark_words(error)[:_MOST_CHARACTERS],
+        reason=spark_words(error)[:MOST_CHARACTERS],
         next_step="Nothing was changed. Make the other changes without it; or drain, and seed the new version.",
     )
 
@@ -297,7 +207,7 @@ class _Rewriting:
             self._rows(at, table).schema["value"].dataType for at, table in ((self._before, old), (self._after, new))
         )
         aggregates = self._order.aggregates.get(old.operator_id)
-        if aggregates is None and _same_type(was, now, named=old.kind in _NAMED):
+        if aggregates is None and same_type(was, now, named=old.kind in _NAMED):
             return
         try:
             if aggregates is not None and old.kind == "rows":
@@ -324,7 +234,7 @@ class _Rewriting:
         was, now = self._frame(self._before, old).schema, self._frame(self._after, new).schema
         for name in was.names:
             is_named = name != "key" and old.kind in _NAMED
-            if name != PARTITION and not _same_type(was[name].dataType, now[name].dataType, named=is_named):
+            if name != PARTITION and not same_type(was[name].dataType, now[name].dataType, named=is_named):
                 raise IncompatibleUpgradeError(
                     "the new version keeps this state in another form",
                     table=old.path,
@@ -352,14 +262,14 @@ class _Rewriting:
             return stored.select(
                 F.struct(*(keys.getField(name).alias(name) for name in key_names)).alias("key"),
                 F.struct(*(values.getField(name).alias(name) for name in names)).alias("value"),
-                keys.alias(_ROW_KEY),
+                keys.alias(ROW_KEY),
                 values.getField(matched).alias(_MATCHED),
             )
         session = self._reading if place is self._before else self._spark
         if table.kind == "list":
             options = {"flattenCollectionTypes": "true", "batchId": place.batch_id}
             elements = frame_of(session, place, table, **options)
-            return elements.select("key", F.col("list_element").alias("value"), F.col("key").alias(_ROW_KEY))
+            return elements.select("key", F.col("list_element").alias("value"), F.col("key").alias(ROW_KEY))
         frame = frame_of(session, place, table)
         if table.kind == "map":
             of_map = frame.schema["user_map_key"].dataType.names
@@ -367,8 +277,8 @@ class _Rewriting:
             parts = [F.col(f"user_map_key.`{name}`").alias(f"user_map_key.{name}") for name in of_map]
             row_key = F.struct("key", F.col("user_map_key").alias("userKey"))
             key = F.struct(*own, *parts)
-            return frame.select(key.alias("key"), F.col("user_map_value").alias("value"), row_key.alias(_ROW_KEY))
-        return frame.select("key", "value", F.col("key").alias(_ROW_KEY))
+            return frame.select(key.alias("key"), F.col("user_map_value").alias("value"), row_key.alias(ROW_KEY))
+        return frame.select("key", "value", F.col("key").alias(ROW_KEY))
 
     def _store(self, place: StatePlace, operator_id: int, store_name: str) -> DataFrame:
         """The rows of a store, under Spark's names."""
@@ -394,8 +304,8 @@ class _Rewriting:
             return told
         twice = self._twice(table)
         shown = F.to_json(F.struct("key", "before", "after"), {**AS_TEXT})
-        texts = [_as_json(F.col(name)).alias(name) for name in ("before", "after", "again")]
-        twice = twice.select(_as_json(F.struct("key")).alias("key"), shown.alias("shown"), *texts).persist()
+        texts = [as_json(F.col(name)).alias(name) for name in ("before", "after", "again")]
+        twice = twice.select(as_json(F.struct("key")).alias("key"), shown.alias("shown"), *texts).persist()
         try:
             is_dropped, is_changed = F.col("after").isNull(), ~F.col("before").eqNullSafe(F.col("after"))
             differs = ~F.col("after").eqNullSafe(F.col("again"))
@@ -429,20 +339,14 @@ class _Rewriting:
 
     def _vectorized_twice(self, frame: DataFrame, table: StateTable, wanted: StructType) -> DataFrame:
         function = self._vectorized[table.operator_id, table.name]
-        before = frame.select(_name(), "key", F.col("value").alias("before"))
+        before = frame.select(name_of_key(), "key", F.col("value").alias("before"))
         runs = []
         for column in ("after", "again"):
-            run = migrated_frame(function, frame, table, wanted).select(_name(), F.col("new").alias(column))
+            run = migrated_frame(function, frame, table, wanted).select(name_of_key(), F.col("new").alias(column))
             # Two jobs, as within one Spark reads its clock once; not cached, as both plans are the same.
             runs.append(run.localCheckpoint())
-        _check_keys(runs[0], before, table)
-        found = before.join(runs[0], _NAMED_KEY, "left").join(runs[1], _NAMED_KEY, "left").drop(_NAMED_KEY)
-        dropped = None if _may_drop(table) else found.where(F.col("after").isNull()).first()
-        if dropped is not None:
-            raise _wrong(
-                table, "the migration dropped a row of state with a time to live, which Spark counts elsewhere"
-            )
-        return found
+        check_keys(runs[0], before, table)
+        return before.join(runs[0], NAMED_KEY, "left").join(runs[1], NAMED_KEY, "left").drop(NAMED_KEY)
 
     # writing
 
@@ -520,7 +424,7 @@ class _Rewriting:
 
     def _typed(self, operator_id: int, store_name: str) -> DataFrame:
         """The key and the value of each row of a store."""
-        return self._store(self._before, operator_id, store_name).withColumn(_ROW_KEY, F.col("key"))
+        return self._store(self._before, operator_id, store_name).withColumn(ROW_KEY, F.col("key"))
 
     def _migrated(self, table: StateTable) -> DataFrame:
         """The key and the new value of each row of a table."""
@@ -528,30 +432,31 @@ class _Rewriting:
         frame, wanted = self._rows(self._before, table), self._rows(self._after, table).schema["value"].dataType
         if place in self._vectorized:
             found = migrated_frame(self._vectorized[place], frame, table, wanted)
-            if not _keeps_keys(found, frame):
-                _check_keys(found.select(_name()), frame.select(_name()), table)
-            row_key = _row_key(table, frame.schema)
+            if not (keeps_keys(found, frame) and may_drop(table)):
+                found = found.localCheckpoint()  # what is written is what was checked
+                check_keys(found.select(name_of_key()), frame.select(name_of_key()), table)
+            row_key = row_key_of(table, frame.schema)
             return found.where(F.col("new").isNotNull()).select("key", row_key, F.col("new").alias("value"))
         value = self._migrations[place](table, wanted, frame.schema, 1)
         if _MATCHED not in frame.columns:
-            found = frame.select("key", _ROW_KEY, value.alias("value"))
+            found = frame.select("key", ROW_KEY, value.alias("value"))
             return found.where(F.col("value").isNotNull())
-        found = frame.select("key", _ROW_KEY, value.alias("new"), _MATCHED)
+        found = frame.select("key", ROW_KEY, value.alias("new"), _MATCHED)
         fields = [F.col("new").getField(name).alias(name) for name in wanted.names]
-        return found.select("key", _ROW_KEY, F.struct(*fields, F.col(_MATCHED)).alias("value"))
+        return found.select("key", ROW_KEY, F.struct(*fields, F.col(_MATCHED)).alias("value"))
 
     def _encoded(self, frame: DataFrame, family: str) -> DataFrame:
         """The rows of a frame as bytes; right behind a shuffle, whose rows have the layout that is written."""
         return frame.select(
             _PARTITION_KEY,
-            self._row_bytes(frame, _ROW_KEY).alias(_KEY),
+            self._row_bytes(frame, ROW_KEY).alias(_KEY),
             self._row_bytes(frame, "value").alias(_VALUE),
             F.lit(family).alias(_FAMILY),
         )
 
     def _row_bytes(self, frame: DataFrame, name: str) -> Any:
         output = frame._jdf.queryExecution().analyzed().output()
-        attribute = next(each for each in _elements(output) if str(each.name()) == name)
+        attribute = next(each for each in elements_of(output) if str(each.name()) == name)
         objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
         serialized = objects.EncodeUsingSerializer(attribute, True)
         from pyspark.sql.classic.column import Column  # not there before Spark 4
@@ -602,7 +507,7 @@ def _session_like(spark: Any, state_format: int) -> Any:
     """A session with another session's settings, for state in this format, that writes whole versions."""
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     conf = session.conf
-    for key in [str(key) for key in _elements(session._jsparkSession.conf().getAll().keys().toSeq())]:
+    for key in [str(key) for key in elements_of(session._jsparkSession.conf().getAll().keys().toSeq())]:
         if key.lower() == "spark.sql.streaming.statestore.rocksdb.changelogcheckpointing.enabled":
             conf.set(key, "false")
     conf.set(STATE_FORMAT, str(state_format))
@@ -616,11 +521,7 @@ def _scanned_rows(plan: Any) -> int:
     own = 0
     if str(plan.nodeName()).startswith("BatchScan"):
         own = int(plan.metrics().apply("numOutputRows").value())
-    return own + sum(_scanned_rows(child) for child in _elements(plan.children()))
-
-
-def _elements(sequence: Any) -> list[Any]:
-    return [sequence.apply(number) for number in range(sequence.size())]
+    return own + sum(_scanned_rows(child) for child in elements_of(plan.children()))
 
 
 def _row_offset(jvm: Any, context: Any) -> int:
@@ -646,109 +547,17 @@ def _keyed(typed: DataFrame, wanted: StructType) -> DataFrame:
             number += 1
         parts.append(apart.getField(str(number)).alias(field.name))
         number += 1
-    return typed.select(F.struct(*parts).alias(_PARTITION_KEY), _ROW_KEY, "value")
-
-
-def _may_drop(table: StateTable) -> bool:
-    """Whether Spark counts the rows of this table nowhere else."""
-    return table.kind in ("rows", "value", "map") and not table.has_ttl
-
-
-def migrated_frame(migration: Migration, frame: DataFrame, table: StateTable, wanted: StructType) -> DataFrame:
-    """What a vectorized migration makes of the rows of a table: ``key``, and ``new`` of the type that is wanted.
-
-    Raises:
-        IncompatibleUpgradeError: the function raised, or its result has not the form of the new state.
-    """
-    given = frame.select("key", F.col("value").alias("state"))
-    try:
-        found: Any = migration.migrate(given)
-        names = sorted(found.columns) if isinstance(found, DataFrame) else type(found).__name__
-        kinds = {field.name: field.dataType for field in found.schema} if isinstance(found, DataFrame) else {}
-    except Exception as error:
-        words = " ".join(spark_words(error).split())[:_MOST_CHARACTERS].rstrip(".")
-        raise _wrong(table, f"the migration raised {type(error).__name__}: {words}") from None
-    if names != ["key", "state"]:
-        raise _wrong(table, f"the migration returned {names}, and not a DataFrame with the columns key and state")
-    if not _same_type(kinds["key"], given.schema["key"].dataType, named=True):
-        raise _wrong(table, "the migration returned keys of another type", now=kinds["key"].simpleString())
-    return found.select("key", _as_wanted(kinds["state"], wanted, table).alias("new"))
-
-
-_NAMED_KEY = "name"
-_NARROW = ("Project", "Filter")
-
-
-def _name() -> Any:
-    """A key as text: as a struct it would not equal another one with a null in it."""
-    return _as_json(F.struct("key")).alias(_NAMED_KEY)
-
-
-def _keeps_keys(found: DataFrame, frame: DataFrame) -> bool:
-    """Whether a plan can neither change a key nor repeat one: it only projects and filters the rows of a state."""
-    plans = [one._jdf.queryExecution().analyzed() for one in (found, frame)]
-    keys = [next(each.exprId().id() for each in _elements(one.output()) if each.name() == "key") for one in plans]
-    node = plans[0]
-    while node.nodeName() in _NARROW:
-        node = node.child()
-    return bool(keys[0] == keys[1]) and not _elements(node.children())
-
-
-def _check_keys(found: DataFrame, before: DataFrame, table: StateTable) -> None:
-    """Refuse a key that came twice, or that the state does not have; both frames have the keys under one name."""
-    twice = found.groupBy(_NAMED_KEY).count().where("count > 1").first()
-    if twice is not None:
-        raise _wrong(table, "the migration returned a key twice", key=twice[_NAMED_KEY])
-    other = found.join(before, _NAMED_KEY, "left_anti").first()
-    if other is not None:
-        raise _wrong(table, "the migration returned a key that the state does not have", key=other[_NAMED_KEY])
-
-
-def _as_wanted(kind: DataType, wanted: StructType, table: StateTable) -> Any:
-    """The column ``state`` in the type of the new state; a null where that has none fails the job."""
-    if not isinstance(kind, StructType) or sorted(kind.names) != sorted(wanted.names):
-        raise _wrong(
-            table,
-            "the migration returned other fields than the new state has",
-            now=wanted.simpleString(),
-            returned=kind.simpleString(),
-        )
-    parts = []
-    for field in wanted.fields:
-        try:
-            part = _wider(F.col("state").getField(field.name), kind[field.name].dataType, field.dataType)
-        except NoSafeFormError as error:
-            raise _wrong(table, f"the migration returned a wrong type for {field.name}: {error}") from None
-        if not field.nullable:
-            words = f"the migration returned null for {field.name}, which the new state always has"
-            part = F.coalesce(part, F.raise_error(F.lit(str(migrated_rows.reported(table.path, words)))))
-        parts.append(part.alias(field.name))
-    return F.when(F.col("state").isNotNull(), F.struct(*parts))
-
-
-def _wrong(table: StateTable, words: str, **facts: object) -> IncompatibleUpgradeError:
-    step = "Nothing was changed. Fix the migration, and try it with `streamstate plan --migration FILE`."
-    return IncompatibleUpgradeError(words, table=table.path, next_step=step, **facts)
-
-
-def _row_key(table: StateTable, schema: StructType) -> Any:
-    """The key that Spark keeps, of that which the functions get."""
-    if table.kind != "map":
-        return F.col("key").alias(_ROW_KEY)
-    names, lead = schema["key"].dataType.names, "user_map_key."
-    own = [F.col(f"key.`{name}`").alias(name) for name in names if not name.startswith(lead)]
-    parts = [F.col(f"key.`{name}`").alias(name.removeprefix(lead)) for name in names if name.startswith(lead)]
-    return F.struct(F.struct(*own).alias("key"), F.struct(*parts).alias("userKey")).alias(_ROW_KEY)
+    return typed.select(F.struct(*parts).alias(_PARTITION_KEY), ROW_KEY, "value")
 
 
 def _by_function(migration: Migration, table: StateTable, wanted: StructType, schema: StructType, number: int) -> Any:
     """The column of the migrated state; two numbers make two runs of the function."""
     key_type, value_type = schema["key"].dataType, schema["value"].dataType
     run, utc, path, migrate = migrated_rows.migrate_row, migrated_rows.in_utc, table.path, migration.migrate
-    may_drop = _may_drop(table)
+    is_droppable = may_drop(table)
 
     def on_row(key: Any, value: Any, _number: int) -> Any:
-        return run(migrate, wanted, utc(key, key_type), utc(value, value_type), path, may_drop)
+        return run(migrate, wanted, utc(key, key_type), utc(value, value_type), path, is_droppable)
 
     # Without Arrow, moments come in the zone of the worker, with their fold: each is one moment, in every hour.
     return F.udf(on_row, wanted, useArrow=False).asNondeterministic()("key", "value", F.lit(number))
@@ -758,23 +567,6 @@ def _names_apart(frame: DataFrame) -> DataFrame:
     """A frame whose nested columns each have a unique name."""
     apart = [F.col(each.name).cast(names_apart(each.dataType)).alias(each.name) for each in frame.schema]
     return frame.select(*apart)
-
-
-def _as_json(column: Any) -> Any:
-    return F.to_json(column, {**AS_TEXT})
-
-
-def _same_type(one: Any, other: Any, *, named: bool = False) -> bool:
-    """Whether two types are the same, apart from nullability and, unless ``named``, from the names of their columns."""
-    if named:
-        return bool(one.simpleString() == other.simpleString())
-    return bool(_unnamed(one) == _unnamed(other))
-
-
-def _unnamed(kind: Any) -> Any:
-    if not isinstance(kind, StructType):
-        return kind.simpleString()
-    return [_unnamed(field.dataType) for field in kind.fields]
 
 
 def _ids_of(found: Any) -> dict[str, list[list[str]]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from airflow_streamstate.checkpoint.fork import fork, wipe
-from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER, provider_of
+from airflow_streamstate.checkpoint.guards import PROVIDER, ROCKSDB_PROVIDER, line_of, provider_of
 from airflow_streamstate.checkpoint.log import (
     STATE_IDS,
     Checkpoint,
@@ -439,8 +439,21 @@ class _Rewrite:
         for before, now in zip(old.operators, new.operators, strict=False):
             texts = tuple(each.text for each in before.aggregates), tuple(each.text for each in now.aggregates)
             if before.kind == now.kind and texts[0] != texts[1]:
+                self._check_told_apart(old, new, texts)
                 found[now.operator_id] = texts
         return found
+
+    def _check_told_apart(self, old: QueryPlan, new: QueryPlan, texts: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+        """Two Sparks may write down one aggregate in two ways, which would look like one gone and another added."""
+        gone, come = set(texts[0]) - set(texts[1]), set(texts[1]) - set(texts[0])
+        if line_of(old.spark_version) != line_of(new.spark_version) and gone and come:
+            raise IncompatibleUpgradeError(
+                "between two Sparks it is not certain which aggregate is a new one",
+                query_name=self._name,
+                gone=sorted(gone),
+                added=sorted(come),
+                next_step="Move to the other Spark first, then change them; or give a migration (--migration).",
+            )
 
     def _check_written(self, after: Checkpoint, rows_read: Mapping[int, int]) -> None:
         written = keys_written(after)
