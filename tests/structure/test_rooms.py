@@ -13,7 +13,7 @@ import tomllib
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "airflow_streamstate"
 FILES = sorted(PACKAGE.rglob("*.py"))
-MOST_FILES, MOST_SHARED_NAMES, MOST_LINES = 350, 10, 800
+MOST_FILES, MOST_SHARED_NAMES, MOST_LINES = 351, 10, 800
 
 
 def _rooms() -> dict[str, object]:

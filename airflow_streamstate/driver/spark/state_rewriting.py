@@ -44,6 +44,7 @@ from airflow_streamstate.errors import (
     UnsupportedCheckpointError,
 )
 from airflow_streamstate.migration import Migration
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.plan.record import FieldSource, match_buffers
 from airflow_streamstate.protocol.scratch import RewrittenTable
 from airflow_streamstate.snapshot.state_tables import PARTITION, StatePlace, StateTable
@@ -91,7 +92,7 @@ def aggregate_fields(
         raise NoSafeFormError("it is not certain which of its fields belongs to which aggregate")
     if not may_fill and any(source.index is None for source in sources):
         raise NoSafeFormError(_FILLED)
-    fields = zip(sources, new.fields, strict=True)
+    fields = zipped(sources, new.fields)
     return F.struct(*(_field(column, old, source, field.dataType).alias(field.name) for source, field in fields))
 
 
