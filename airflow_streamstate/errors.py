@@ -70,7 +70,7 @@ def _rebuild(cls: type[StreamStateError], message: str, next_step: str, context:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, dict | list | tuple | bool):
+    if isinstance(value, (dict, list, tuple, bool)):
         return json.dumps(_plain(value), ensure_ascii=False, default=str)
     text = _time(value) if isinstance(value, datetime) else str(value)
     return f'"{text}"' if " " in text and not text.startswith('"') else text
@@ -79,11 +79,11 @@ def _shown(value: object) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no such number
-    if value is None or isinstance(value, str | int | float | bool):
+    if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return _time(value) if isinstance(value, datetime) else str(value)
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from airflow_streamstate.older_python import with_newer, zipped
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
@@ -26,6 +28,8 @@ else:
 
 
 _PARENTS = threading.Lock()
+_NAMED_ONLY = "__named_only__"
+"""The fields of a class that are given by name alone: those of Python 3.9 do not know it themselves."""
 
 
 def _with_fields(cls: Any, *, kw_only: bool) -> Any:
@@ -40,11 +44,15 @@ def _with_fields(cls: Any, *, kw_only: bool) -> Any:
         for one in parents:
             one.frozen = False
         try:
-            made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+            options = with_newer(kw_only=kw_only)
+            made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
         finally:
-            for one, was_frozen in zip(parents, were_frozen, strict=True):
+            for one, was_frozen in zipped(parents, were_frozen):
                 one.frozen = was_frozen
     made.__dataclass_params__.frozen = True
+    own = vars(made).get("__annotations__", {}).keys()
+    above = set[str]().union(*(getattr(base, _NAMED_ONLY, ()) for base in cls.__bases__))
+    setattr(made, _NAMED_ONLY, (above | own) if kw_only else (above - own))
     return made
 
 
@@ -66,7 +74,7 @@ def _init_of(cls: Any) -> Callable[..., None]:
     fields = dataclasses.fields(cls)
     if not all(one.init for one in fields):
         raise TypeError(f"{cls.__qualname__}: field(init=False) is not supported")
-    positional = tuple(one.name for one in fields if not one.kw_only)
+    positional = tuple(one.name for one in fields if not getattr(one, "kw_only", one.name in getattr(cls, _NAMED_ONLY)))
     factories = {one.name: one.default_factory for one in fields if one.default_factory is not dataclasses.MISSING}
     # In the order of the fields, which is then that of ``vars``.
     defaults = {one.name: one.default for one in fields}
@@ -77,7 +85,7 @@ def _init_of(cls: Any) -> Callable[..., None]:
         if values:
             if len(values) > len(positional) or not named.keys().isdisjoint(positional[: len(values)]):
                 raise TypeError(f"{cls.__qualname__}() got too many values, or one of them twice")
-            named.update(zip(positional, values, strict=False))
+            named.update(zip(positional, values))
         attributes = self.__dict__
         attributes.update(defaults)
         attributes.update(named)

@@ -23,12 +23,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
 from airflow_streamstate.errors import InvalidRequestError
 
 State = Mapping[str, Any]
-Migrate = Callable[[State, State], State | None]
+Migrate = Callable[[State, State], Union[State, None]]
 """Gets the key and the old state of one row, and returns its new state; None drops the row.
 
 Both are dicts by the names that ``streamstate state`` and ``streamstate plan --migration`` show; timestamps are moments

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar, cast
+from typing import TypeVar, Union, cast
 
 from airflow_streamstate.clock import SYSTEM_CLOCK, Clock
 from airflow_streamstate.frozen import dataclass
 
 Result = TypeVar("Result")
 Failure = TypeVar("Failure", bound=Exception)
-Passing = type[Failure] | tuple[type[Failure], ...] | Callable[[Exception], bool]
+Passing = Union[type[Failure], tuple[type[Failure], ...], Callable[[Exception], bool]]
 """The errors after which another try follows: classes, or a predicate."""
 
 
@@ -58,7 +58,7 @@ class Retry:
             try:
                 return act()
             except Exception as error:
-                is_passing = isinstance(error, passing) if isinstance(passing, type | tuple) else passing(error)
+                is_passing = isinstance(error, passing) if isinstance(passing, (type, tuple)) else passing(error)
                 if not is_passing or attempt.is_last:
                     raise
                 on_failure(cast(Failure, error))

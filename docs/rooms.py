@@ -80,7 +80,7 @@ ROOMS = (
     ),
     Room(
         "Stores",
-        ("store", "retry", "clock", "errors", "frozen"),
+        ("store", "retry", "clock", "errors", "frozen", "older_python"),
         "bytes under keys: disk, S3, GCS, Azure; time; errors",
         5,
     ),

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, Union
 
 from airflow_streamstate.checkpoint.log import (
     BarrierEntry,
@@ -97,7 +97,7 @@ class BatchFailed:
     batch_id: int
 
 
-Step = NotInitialised | Uncertain | Overwritten | Certain | Placed | BatchFailed
+Step = Union[NotInitialised, Uncertain, Overwritten, Certain, Placed, BatchFailed]
 
 
 class BarrierPlacement:
@@ -394,7 +394,7 @@ class OutsidePlaced:
     barrier_id: int
 
 
-OutsideStep = Idle | OutsideCertain | Unsure | OutsidePlaced
+OutsideStep = Union[Idle, OutsideCertain, Unsure, OutsidePlaced]
 
 
 class OutsideBarrier:

@@ -19,6 +19,7 @@ from airflow_streamstate.errors import (
     VersionConflictError,
 )
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import pairwise, zipped
 from airflow_streamstate.retry import Retry
 from airflow_streamstate.store.base import Store, bounded_get
 from airflow_streamstate.store.transfer import keys_below
@@ -182,7 +183,7 @@ def format_offset_entry(entry: OffsetEntry) -> bytes:
     }
     lines = entry.source_lines
     if entry.version == "v2":
-        lines = tuple(f"{key}:{line}" for key, line in zip(entry.source_keys, lines, strict=True))
+        lines = tuple(f"{key}:{line}" for key, line in zipped(entry.source_keys, lines))
     return "\n".join([entry.version, _compact(metadata), *lines]).encode()
 
 
@@ -570,7 +571,7 @@ def batches_passed_over(commit_ids: Sequence[int]) -> tuple[int, ...]:
     ``MOST_PASSED_OVER`` and one more: one file of any name must not take all memory.
     """
     there = sorted(set(commit_ids))
-    gaps = (range(one + 1, other) for one, other in itertools.pairwise(there))
+    gaps = (range(one + 1, other) for one, other in pairwise(there))
     return tuple(itertools.islice(itertools.chain.from_iterable(gaps), MOST_PASSED_OVER + 1))
 
 

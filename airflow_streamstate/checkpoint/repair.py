@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Literal
+from typing import Literal, Union
 
 from airflow_streamstate.checkpoint.barrier import withdraw
 from airflow_streamstate.checkpoint.guards import ENCODING
@@ -160,7 +160,7 @@ class DrainCommitted:
     mark: BarrierMark
 
 
-Beneath = Clean | PlannedBatch | BarrierOverCommitted | BarrierOverUncommitted | DrainPending
+Beneath = Union[Clean, PlannedBatch, BarrierOverCommitted, BarrierOverUncommitted, DrainPending]
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Foreign:
     beneath: Beneath
 
 
-Finding = Beneath | DrainCommitted | Foreign
+Finding = Union[Beneath, DrainCommitted, Foreign]
 
 Run = Literal["normal", "once", "nothing"]
 _TEMPORARY = re.compile(r"\.+[0-9]+\.[0-9a-f-]+(\.TID[0-9]+)?\.tmp(\.crc)?")
@@ -285,7 +285,7 @@ def repair_before_start(
         return RepairReport(found, (), (), "nothing", found.batch_id)
     foreign = found.foreign if isinstance(found, Foreign) else ()
     beneath = found.beneath if isinstance(found, Foreign) else found
-    in_the_way = () if isinstance(beneath, Clean | PlannedBatch) else beneath.barrier_ids
+    in_the_way = () if isinstance(beneath, (Clean, PlannedBatch)) else beneath.barrier_ids
     removed = sorted({*in_the_way, *(barrier.batch_id for barrier in foreign)})
     # From the top down: a crash in between leaves no gap, which Spark would take for a damaged log.
     for removed_id in reversed(removed):
@@ -317,7 +317,7 @@ def _sweep(checkpoint: Checkpoint) -> Iterator[str]:
 def _how_to_start(beneath: Beneath, *, stop_pending: bool) -> tuple[Run, int | None]:
     if isinstance(beneath, DrainPending):
         return "once", beneath.drain_id
-    if isinstance(beneath, PlannedBatch | BarrierOverUncommitted) and stop_pending:
+    if isinstance(beneath, (PlannedBatch, BarrierOverUncommitted)) and stop_pending:
         return "once", beneath.planned_id
     return "normal", beneath.batch_id
 

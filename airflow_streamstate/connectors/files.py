@@ -32,6 +32,7 @@ from airflow_streamstate.connectors.sink import (
 )
 from airflow_streamstate.connectors.source import NO_OFFSET, OffsetOrder, Source, SparkDoor, UnaskedSource
 from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol.redaction import redact_uri
 from airflow_streamstate.store.options import plain_uri
 
@@ -64,9 +65,7 @@ def _covers(pattern: str, path: str) -> bool:
         places = range(len(found) - len(wanted) + 1)  # relative to a folder that is not known here
     else:
         places = range(min(1, len(found) - len(wanted) + 1))
-    return any(
-        all(fnmatchcase(there, part) for there, part in zip(found[place:], wanted, strict=False)) for place in places
-    )
+    return any(all(fnmatchcase(there, part) for there, part in zip(found[place:], wanted)) for place in places)
 
 
 class FileSource:
@@ -145,7 +144,7 @@ class OpenFolder(UnaskedSource):
         times = [int(found) for found in _MODIFIED.findall(str(statuses.mkString("\n")))]
         if len(times) != len(paths):  # a file name contains what Hadoop prints next to it
             times = [int(statuses.apply(number).getModificationTime()) for number in range(statuses.size())]
-        return dict(zip(paths, times, strict=True))
+        return dict(zipped(paths, times))
 
     def _index(self) -> Any:
         # As text, files of any format need no look into them.

@@ -16,6 +16,7 @@ from airflow_streamstate.connectors.source import (
     SourceConnector,
 )
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol.positions import SourceIdentity, SourceMove
 from airflow_streamstate.store.base import Store
 
@@ -78,9 +79,10 @@ def _installed(group: str, problems: list[str]) -> list[EntryPoint]:
     found: dict[str, list[EntryPoint]] = {}
     for package in importlib.metadata.distributions():
         try:
-            if group in (package.read_text("entry_points.txt") or "") and package.name not in found:
-                first = importlib.metadata.distribution(package.name)
-                found[package.name] = list(first.entry_points.select(group=group))
+            name = package.metadata["Name"]
+            if group in (package.read_text("entry_points.txt") or "") and name not in found:
+                first = importlib.metadata.distribution(name)
+                found[name] = [point for point in first.entry_points if point.group == group]
         except Exception as error:
             place = package.locate_file("")
             problems.append(f"the entry points of a package in {place} cannot be read: {_describe(error)}")
@@ -157,7 +159,7 @@ def moves_between(
     """
     connectors = {connector.name: connector for connector in known_sources().connectors}
     found = []
-    for number, (first, second) in enumerate(zip(stood_at, begins_at, strict=True)):
+    for number, (first, second) in enumerate(zipped(stood_at, begins_at)):
         identity = identities[number] if number < len(identities) else SourceIdentity("", "")
         folder = names[number] if number < len(names) else str(identity.log_folder)
         book = checkpoint.store, checkpoint.key(f"sources/{folder}")
@@ -196,6 +198,6 @@ def sending_once(
     known = {connector.name: connector for connector in connectors if isinstance(connector, SendingOnceConnector)}
     return {
         identity.what: known[identity.adapter].sends_once
-        for identity, line in zip(identities, lines, strict=False)
+        for identity, line in zip(identities, lines)
         if identity.adapter in known and line != NO_OFFSET
     }

@@ -34,6 +34,7 @@ from airflow_streamstate.connectors.source import (
     Untold,
 )
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import pairwise
 
 OTHER_QUERY_ID = "77777777-5b1c-4d4f-9f0f-0a4d2f3c1b11"
 FAR_ID = 14
@@ -264,7 +265,7 @@ def _check_order(connector: SourceConnector, offsets: Sequence[str]) -> None:
 
 
 def _check_measures(connector: MeasuringConnector, offsets: Sequence[str]) -> None:
-    for first, second in itertools.pairwise(offsets):
+    for first, second in pairwise(offsets):
         forth, back, same = (
             connector.between(first, second),
             connector.between(second, first),

@@ -124,7 +124,7 @@ def fold(slots: Iterable[CommandSlot], events: Iterable[Event | None]) -> dict[s
             command_id = slot.command.command_id
             found.setdefault(command_id, CommandStatus(command_id, slot))
     for event in events:
-        named = {event.command_id} - {""} if isinstance(event, Accepted | Draining) else _ended_by(event)
+        named = {event.command_id} - {""} if isinstance(event, (Accepted, Draining)) else _ended_by(event)
         for command_id in named:
             status = found.get(command_id) or CommandStatus(command_id)
             found[command_id] = _after(status, event)
@@ -137,7 +137,7 @@ def _after(status: CommandStatus, event: Event | None) -> CommandStatus:
         return replace(status, flush_batch_ids={**(status.flush_batch_ids or {}), **event.flush_batch_ids})
     if isinstance(event, Accepted):
         return replace(status, accepted=status.accepted or event, keeper=status.keeper or event)
-    if isinstance(event, Ignored | Expired):
+    if isinstance(event, (Ignored, Expired)):
         return replace(status, end=event, keeper=status.keeper or event)
     if isinstance(event, DrainFailed) and event.command_id == status.command_id and event.query_name:
         return replace(status, end=event, failed_queries=(*status.failed_queries, event.query_name))
@@ -146,9 +146,9 @@ def _after(status: CommandStatus, event: Event | None) -> CommandStatus:
 
 def _ended_by(event: Event | None) -> frozenset[str]:
     """The commands that this event ends."""
-    if isinstance(event, Drained | DrainFailed):
+    if isinstance(event, (Drained, DrainFailed)):
         return frozenset({event.command_id, *event.also_answers}) - {""}
-    if isinstance(event, Ignored | Rejected | Expired | SnapshotReady | Stopped | Skipped):
+    if isinstance(event, (Ignored, Rejected, Expired, SnapshotReady, Stopped, Skipped)):
         return frozenset({event.command_id}) - {""}
     return frozenset()
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from airflow_streamstate.control.objects import Cells, check_owner
 from airflow_streamstate.errors import ConflictError, DataError, ObjectExistsError, VersionConflictError
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import from_bytes
 from airflow_streamstate.protocol.commands import ALL_COMMANDS, Command
@@ -238,7 +239,7 @@ def spark_that_wrote(
     for name, batch_id in positions.items():
         starts = [event for event in known if isinstance(event, QueryStarted) and event.query_name == name]
         ends = [event.batch_id for event in starts[1:]] + [batch_id] * bool(starts)
-        by = {versions.get(event.attempt, "") for event, end in zip(starts, ends, strict=True) if event.batch_id != end}
+        by = {versions.get(event.attempt, "") for event, end in zipped(starts, ends) if event.batch_id != end}
         if is_start_lost:
             by = by or {versions.get(event.attempt, "") for event in starts}
         wrote |= by or ({start.spark_version} if start is not None and name in start.queries else set())

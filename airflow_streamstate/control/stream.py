@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Union
 
 from airflow_streamstate.clock import Clock
 from airflow_streamstate.control.artifacts import bounded_keys, sign_those_beside
@@ -516,7 +517,7 @@ def last_reads(control: StreamControl, deployment_id: str, query_name: str) -> S
 
 # The identities of a query's sources when a batch was planned, from its starts and snapshots.
 
-ManifestOf = Callable[[str], SnapshotManifest | None]
+ManifestOf = Callable[[str], Union[SnapshotManifest, None]]
 """The manifest of a snapshot; None if it is absent or unreadable."""
 
 
@@ -560,7 +561,8 @@ def _snapshots_between(events: Sequence[Event], query_name: str, after: int, upt
     """(attempt, snapshot id) of the snapshots with the query at a batch in ``(after, upto]``, the newest position
     first.
     """
-    found, drained_from = [], set[str | None]()
+    found = []
+    drained_from: set[str | None] = set()
     for number, event in enumerate(events):
         if isinstance(event, Draining):
             if event.snapshot_id in drained_from:
@@ -574,7 +576,7 @@ def _snapshots_between(events: Sequence[Event], query_name: str, after: int, upt
 
 def _captured(event: Event, query_name: str) -> tuple[str | None, int | None]:
     """The snapshot that an event reports, and the last committed batch of the query in it."""
-    if isinstance(event, SnapshotReady | Stopped | Finished | Drained):
+    if isinstance(event, (SnapshotReady, Stopped, Finished, Drained)):
         position = event.queries.get(query_name)
         return event.snapshot_id, None if position is None else position.batch_id
     if isinstance(event, Draining) and query_name in event.flush_batch_ids:

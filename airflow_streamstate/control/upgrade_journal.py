@@ -31,7 +31,6 @@ from airflow_streamstate.protocol.upgrades import (
     OldEnded,
     OldOrdered,
     OldRehearsed,
-    OldReturned,
     Phase,
     Planned,
     PlanVerdict,
@@ -224,70 +223,64 @@ def state_of(upgrade: Upgrade, steps: Sequence[UpgradeStep]) -> UpgradeState:
 
 
 def _with(state: UpgradeState, decision: Decision | None) -> UpgradeState:
-    match decision:
-        case None:
-            return state
-        case UpgradeResult():
-            return replace(
-                state,
-                plan=decision.refused_plan or state.plan,
-                cancelled_by=decision.cancelled_by,
-                not_running_seconds=decision.not_running_seconds,
-                downtimes=decision.downtimes,
-                bad_batches=decision.bad_batches,
-                result=decision,
-            )
-        case NewRehearsed() | Planned() | Standby() | NoStandby() | Ready():
-            return _prepared(state, decision)
-        case Stopping() | OldOrdered() | OldEnded() | NewDeployed() | QueriesStarted():
-            return _taken_over(state, decision)
-        case _:
-            return _going_back(state, decision)
+    if decision is None:
+        return state
+    if isinstance(decision, UpgradeResult):
+        return replace(
+            state,
+            plan=decision.refused_plan or state.plan,
+            cancelled_by=decision.cancelled_by,
+            not_running_seconds=decision.not_running_seconds,
+            downtimes=decision.downtimes,
+            bad_batches=decision.bad_batches,
+            result=decision,
+        )
+    if isinstance(decision, (NewRehearsed, Planned, Standby, NoStandby, Ready)):
+        return _prepared(state, decision)
+    if isinstance(decision, (Stopping, OldOrdered, OldEnded, NewDeployed, QueriesStarted)):
+        return _taken_over(state, decision)
+    return _going_back(state, decision)
 
 
-def _prepared(state: UpgradeState, decision: Preparation) -> UpgradeState:
-    match decision:
-        case NewRehearsed(rehearsal_id):
-            return replace(state, rehearsal_id=rehearsal_id)
-        case Planned(plan, mode):
-            return replace(state, plan=plan, mode=mode)
-        case Standby() | NoStandby():
-            return replace(state, standby=decision)
-        case Ready(driver):
-            return replace(state, driver=driver)
+def _prepared(state: UpgradeState, made: Preparation) -> UpgradeState:
+    if isinstance(made, NewRehearsed):
+        return replace(state, rehearsal_id=made.rehearsal_id)
+    if isinstance(made, Planned):
+        return replace(state, plan=made.plan, mode=made.mode)
+    if isinstance(made, (Standby, NoStandby)):
+        return replace(state, standby=made)
+    return replace(state, driver=made.driver)
 
 
-def _taken_over(state: UpgradeState, decision: Takeover) -> UpgradeState:
-    match decision:
-        case Stopping(old_beats):
-            return replace(state, old_beats=old_beats)
-        case OldOrdered(command_id):
-            return replace(state, command_id=command_id)
-        case OldEnded(snapshot_id):
-            return replace(state, snapshot_id=snapshot_id)
-        case NewDeployed(deployment_id, snapshot_id):
-            return replace(state, new_deployment_id=deployment_id, snapshot_id=snapshot_id or state.snapshot_id)
-        case QueriesStarted(_, seconds, downtimes):
-            return replace(state, has_begun=True, not_running_seconds=seconds, downtimes=downtimes)
+def _taken_over(state: UpgradeState, made: Takeover) -> UpgradeState:
+    if isinstance(made, Stopping):
+        return replace(state, old_beats=made.old_beats)
+    if isinstance(made, OldOrdered):
+        return replace(state, command_id=made.command_id)
+    if isinstance(made, OldEnded):
+        return replace(state, snapshot_id=made.snapshot_id)
+    if isinstance(made, NewDeployed):
+        return replace(state, new_deployment_id=made.deployment_id, snapshot_id=made.snapshot_id or state.snapshot_id)
+    seconds, downtimes = made.not_running_seconds, made.downtimes
+    return replace(state, has_begun=True, not_running_seconds=seconds, downtimes=downtimes)
 
 
-def _going_back(state: UpgradeState, decision: WayBack) -> UpgradeState:
-    match decision:
-        case NewGivenUp(deployment_id):
-            return replace(state, new_deployment_id=deployment_id)
-        case CancelledByUser(cancelled_by, deployment_id):
-            return replace(state, cancelled_by=cancelled_by, new_deployment_id=deployment_id)
-        case OldRehearsed(rehearsal_id):
-            return replace(state, rehearsal_id=rehearsal_id, is_way_decided=False)
-        case WayDecided(way, rehearsal_id):
-            return replace(state, way=way, rehearsal_id=rehearsal_id, is_way_decided=True)
-        case Returning(way, driver):
-            newest_id = driver.rehearsal_id if isinstance(driver, DriverWaits) else state.rehearsal_id
-            return replace(state, way=way, driver=driver, rehearsal_id=newest_id)
-        case NewOrdered(command_id):
-            return replace(state, bad_command_id=command_id)
-        case OldReturned(deployment_id, bad, begun):
-            return replace(state, returned_deployment_id=deployment_id, bad_batches=bad, begun_batches=begun)
+def _going_back(state: UpgradeState, made: WayBack) -> UpgradeState:
+    if isinstance(made, NewGivenUp):
+        return replace(state, new_deployment_id=made.deployment_id)
+    if isinstance(made, CancelledByUser):
+        return replace(state, cancelled_by=made.cancelled_by, new_deployment_id=made.deployment_id)
+    if isinstance(made, OldRehearsed):
+        return replace(state, rehearsal_id=made.rehearsal_id, is_way_decided=False)
+    if isinstance(made, WayDecided):
+        return replace(state, way=made.way, rehearsal_id=made.rehearsal_id, is_way_decided=True)
+    if isinstance(made, Returning):
+        newest_id = made.driver.rehearsal_id if isinstance(made.driver, DriverWaits) else state.rehearsal_id
+        return replace(state, way=made.way, driver=made.driver, rehearsal_id=newest_id)
+    if isinstance(made, NewOrdered):
+        return replace(state, bad_command_id=made.command_id)
+    bad, begun = made.bad_batches, made.begun_batches
+    return replace(state, returned_deployment_id=made.deployment_id, bad_batches=bad, begun_batches=begun)
 
 
 def rehearsal_ids_in(steps: Iterable[UpgradeStep]) -> set[str]:
@@ -295,7 +288,7 @@ def rehearsal_ids_in(steps: Iterable[UpgradeStep]) -> set[str]:
     found = set()
     for step in steps:
         named = step.decision.driver if isinstance(step.decision, Returning) else step.decision
-        if isinstance(named, NewRehearsed | OldRehearsed | WayDecided | DriverWaits):
+        if isinstance(named, (NewRehearsed, OldRehearsed, WayDecided, DriverWaits)):
             found.add(named.rehearsal_id)
     return found
 

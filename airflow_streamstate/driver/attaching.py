@@ -69,7 +69,7 @@ class Attached:
             raise SystemExit(status) from None
         if status != own:
             if error is not None:
-                traceback.print_exception(error)
+                traceback.print_exception(type(error), error, error.__traceback__)
             raise SystemExit(status)
 
     def watch(self) -> None:
@@ -171,5 +171,5 @@ def _failure_of(error: BaseException) -> ScriptFailure | None:
     refusal = refusal_in(error)
     if refusal is not None:
         return refusal
-    summary = "".join(traceback.format_exception_only(error)).strip()
-    return ScriptFailure(summary, "".join(traceback.format_exception(error)), 1)
+    summary = "".join(traceback.format_exception_only(type(error), error)).strip()
+    return ScriptFailure(summary, "".join(traceback.format_exception(type(error), error, error.__traceback__)), 1)

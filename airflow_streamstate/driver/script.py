@@ -206,7 +206,7 @@ class PinnedModules(MetaPathFinder):
     def _new(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         """A module of the folder that is not pinned yet."""
         spec = PathFinder.find_spec(fullname, path, target)
-        if spec is None or not spec.origin or not isinstance(spec.loader, SourceFileLoader | ExtensionFileLoader):
+        if spec is None or not spec.origin or not isinstance(spec.loader, (SourceFileLoader, ExtensionFileLoader)):
             return None
         name = _below(Path(spec.origin), self._folder)
         if name is None or name in self._names or any(part in _INSTALLED for part in Path(name).parts):
@@ -449,7 +449,7 @@ def _print_failure(error: BaseException, redacted: Callable[[str], str]) -> Scri
         print_refusal(error, refusal)
         return refusal
     take_out_own_frames(error)
-    text = "".join(traceback.format_exception(error))
+    text = _traceback_of(error)
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except Exception as in_hook:
@@ -457,11 +457,15 @@ def _print_failure(error: BaseException, redacted: Callable[[str], str]) -> Scri
         if in_hook.__context__ is error:
             in_hook.__context__ = None  # python calls the hook outside of any handler
         take_out_own_frames(in_hook)
-        both = "".join(traceback.format_exception(in_hook)) + "\nOriginal exception was:\n" + text
+        both = _traceback_of(in_hook) + "\nOriginal exception was:\n" + text
         print(redacted(both), file=sys.stderr, end="")
-    summary = "".join(traceback.format_exception_only(error)).strip()
+    summary = "".join(traceback.format_exception_only(type(error), error)).strip()
     status = INTERRUPTED_STATUS if isinstance(error, KeyboardInterrupt) else 1
     return ScriptFailure(error=summary, traceback=text, exit_status=status)
+
+
+def _traceback_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
 def print_refusal(error: BaseException, refusal: ScriptFailure) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 PACKAGE = "airflow_streamstate"
 DISTRIBUTION = "airflow-streamstate"
 TRAVELLING = (
-    *("errors", "frozen", "clock", "migration", "retry", "protocol", "store", "control", "checkpoint"),
-    *("snapshot", "plan", "connectors", "sources", "driver"),
+    *("older_python", "errors", "frozen", "clock", "migration", "retry", "protocol", "store", "control"),
+    *("checkpoint", "snapshot", "plan", "connectors", "sources", "driver"),
 )
 _LAUNCHING = (*TRAVELLING, "launch")
 ZIP_NAME = "airflow_streamstate_runtime.zip"

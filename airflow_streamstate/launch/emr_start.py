@@ -10,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+OLDEST = (3, 9)
+
 
 def fetch(uri: str, folder: Path) -> None:
     """Copy all objects below ``uri`` (``s3://bucket/prefix/``) into a folder."""
@@ -31,9 +33,9 @@ def fetch(uri: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.version_info < (3, 11):
+    if sys.version_info < OLDEST:
         sys.exit(
-            "streamstate: the driver's Python is older than 3.11. Use an image, or an environment, with a newer one."
+            "streamstate: the driver's Python is older than 3.9. Use an image, or an environment, with a newer one."
         )
     _folder = Path(tempfile.mkdtemp(prefix="streamstate-"))
     fetch(sys.argv[1], _folder)

@@ -24,7 +24,7 @@ MOUNT = Path("/streamstate/bundle")
 WORK = Path("/streamstate/work")
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REFUSED = 70
-OLDEST = (3, 11)
+OLDEST = (3, 9)
 ASKED_TO_END = "asked_to_end"
 LAST_SECONDS = 5.0
 LEAST_SECONDS = 0.5
@@ -111,7 +111,7 @@ def run(command: list[str], grace_seconds: float) -> int:
 
 def main() -> None:
     if sys.version_info < OLDEST:
-        fail("the image has {}, which is Python {}.{}, older than 3.11".format(sys.executable, *sys.version_info))
+        fail("the image has {}, which is Python {}.{}, older than 3.9".format(sys.executable, *sys.version_info))
     os.umask(0o077)
     with bundle() as files:
         plan = json.loads(files.read("start.json"))

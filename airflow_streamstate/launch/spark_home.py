@@ -26,7 +26,7 @@ _MOST_REASON = 300
 _INSTALL = "Install the extra airflow-streamstate[spark], or set SPARK_HOME to a Spark installation."
 
 
-OLDEST_PYTHON = (3, 10)
+OLDEST_PYTHON = (3, 9)
 WORKERS_PYTHON = "PYSPARK_PYTHON"
 PYTHONS = (WORKERS_PYTHON, "PYSPARK_DRIVER_PYTHON")
 """The variables that name the Python of workers, and of the driver."""

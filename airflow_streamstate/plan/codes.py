@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TypeAlias, get_args
+from typing import TYPE_CHECKING, get_args
 
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.upgrades import PlanVerdict
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 # The result of comparing two plans: verdicts, differences, advice.
 

@@ -226,7 +226,7 @@ def input_differences(
         if was.fed_by == is_now.fed_by or is_swapped(was, is_now):
             continue
         for side, (old_stretch, new_stretch) in enumerate(
-            zip(before.inputs.get(was.operator_id, ()), now.inputs.get(is_now.operator_id, ()), strict=False)
+            zip(before.inputs.get(was.operator_id, ()), now.inputs.get(is_now.operator_id, ()))
         ):
             for _, words in changes(old_stretch, new_stretch):
                 where = f"{is_now.path}, {('left', 'right')[side]}" if len(is_now.inputs) == 2 else is_now.path

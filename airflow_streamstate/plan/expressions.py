@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airflow_streamstate.older_python import with_newer, zipped
 from airflow_streamstate.plan.model import Window, WindowKind
 
 HIDDEN = "***"
@@ -56,7 +57,7 @@ _CONVERSION = "PreciseTimestampConversion"
 _ADDED = "TimestampAddInterval"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False, **with_newer(slots=True))
 class ExpressionText:
     """One node of an expression, with what is below it.
 
@@ -228,7 +229,7 @@ def _collected(word: str) -> Callable[[Mapping[str, Any], list[str], Names], str
 
 
 def _struct(_: Mapping[str, Any], texts: list[str], __: Names) -> str:
-    pairs = zip(texts[::2], texts[1::2], strict=True)
+    pairs = zipped(texts[::2], texts[1::2])
     return f"struct({', '.join(f'{value} AS {name.strip(chr(39))}' for name, value in pairs)})"
 
 
@@ -375,7 +376,7 @@ LONGEST_ORIGIN = 200
 NOT_NUMBERED = -1
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False, **with_newer(slots=True))
 class Column:
     """A column of a node's output."""
 

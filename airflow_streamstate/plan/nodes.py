@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_streamstate.older_python import with_newer, zipped
 from airflow_streamstate.plan.expressions import (
     Column,
     ExpressionText,
@@ -40,7 +41,7 @@ _STATIC_NOISE = frozenset({"outputPartitioning", "sourceIdentifyingName"})
 LONGEST_LINE = 300
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False, **with_newer(slots=True))
 class Node:
     """One node of a plan.
 
@@ -174,9 +175,7 @@ class Describer:
             return self._expanded(node, known)
         if node.kind == "CTERelationRef" and node.children:
             given = attributes(node.fields["output"])
-            return tuple(
-                replace(old, expr_id=new.expr_id, name=new.name) for old, new in zip(inputs, given, strict=True)
-            )
+            return tuple(replace(old, expr_id=new.expr_id, name=new.name) for old, new in zipped(inputs, given))
         if node.kind == "Generate":
             return (*inputs, *attributes(node.fields["generatorOutput"]))
         for listed in ("output", "outputAttrs"):
@@ -206,7 +205,7 @@ class Describer:
         given = attributes(node.fields["output"])
         return tuple(
             known.get(column.expr_id) or defined(column.expr_id, column.name, term, known)
-            for column, term in zip(given, node.terms["projections"], strict=True)
+            for column, term in zipped(given, node.terms["projections"])
         )
 
     def _find_window(self, node: Node) -> None:

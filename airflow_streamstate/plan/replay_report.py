@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Union
 
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol.forms import View, selected
 from airflow_streamstate.protocol.scratch import (
     RehearsedQuery,
@@ -59,7 +60,7 @@ def _with_changed_rows(found: ReplayedBatch | StateComparison) -> dict[str, Any]
     if comparison is None:
         return selected(found, "*")
     rows = changed_rows(comparison.samples_changed)
-    named = [dict(zip(CHANGED_COLUMNS, row, strict=True)) for row in rows]
+    named = [dict(zipped(CHANGED_COLUMNS, row)) for row in rows]
     return selected(found, "*") | {"comparison": selected(comparison, "*") | {"changed_rows": named}}
 
 
@@ -177,7 +178,7 @@ def _without_files(report: ReplayReport) -> ReplayReport:
     return replace(report, out="", queries=queries)
 
 
-Column = tuple[str, Callable[[ReplayedBatch | None, ReplayedBatch | None], object]]
+Column = tuple[str, Callable[[Union[ReplayedBatch, None], Union[ReplayedBatch, None]], object]]
 VERSIONS_COLUMNS: tuple[Column, ...] = (
     ("rows in", lambda old, new: _first("rows_in", new, old)),
     ("rows out, old", lambda old, _new: _first("rows_out", old)),

@@ -16,6 +16,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
 )
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.plan.codes import (
     FITTING,
     Advice,
@@ -244,7 +245,7 @@ def _report_of_query(comparison: Comparison | None, rehearsed: RehearsedQuery | 
         (is_seeded and each.verdict == "needs-drain") or (is_fresh and each.code in _ASKED_FOR)
         for each in comparison.differences
     ]
-    open_ones = [each for each, is_settled in zip(comparison.differences, settled, strict=True) if not is_settled]
+    open_ones = [each for each, is_settled in zipped(comparison.differences, settled) if not is_settled]
     least: Verdict = "state-compatible" if any(settled) else "same"
     verdict = gravest([least, *(each.verdict for each in open_ones)])
     return QueryReport(verdict, comparison.differences, comparison.advice, rehearsed)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from airflow_streamstate.checkpoint.guards import NO_STATE, PROVIDER, why_not
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.plan.codes import Difference, Verdict, difference
 from airflow_streamstate.plan.expressions import USER_FUNCTION
 from airflow_streamstate.plan.model import (
@@ -64,7 +65,7 @@ def named(operator: StateOperator) -> str:
 def _windows(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
     if len(old.windows) != len(new.windows):
         return  # a key more or less
-    for before, now in zip(old.windows, new.windows, strict=True):
+    for before, now in zipped(old.windows, new.windows):
         if before != now:
             reason = f"{_window(before)} became {_window(now)}: open windows were started by the old one ({_MIXED})"
             yield difference("window-changed", new.path, reason)
@@ -98,7 +99,7 @@ def _keys(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
         reason = f"the keys {first} became {then}: {_REFUSED}, or each takes the other's place"
         yield difference("keys-reordered", new.path, reason)
     elif len(before) == len(now):
-        for was, is_now in zip(old.keys, new.keys, strict=True):
+        for was, is_now in zipped(old.keys, new.keys):
             if (was.text, was.type) != (is_now.text, is_now.type) and not (_is_window(was) and _is_window(is_now)):
                 reason = f"the key {_became(was, is_now)}: {_why(was, is_now)}"
                 yield difference("key-changed", new.path, reason)
@@ -143,7 +144,7 @@ def _aggregates(old: Sequence[Expression], new: Sequence[Expression], path: str)
         )
         yield difference("aggregates-reordered", path, reason)
     elif len(before) == len(now):
-        for was, is_now in zip(old, new, strict=True):
+        for was, is_now in zipped(old, new):
             if (was.text, was.type) != (is_now.text, is_now.type):
                 yield difference("aggregate-changed", path, f"{_became(was, is_now)}: {_why(was, is_now)}")
     else:
@@ -234,7 +235,7 @@ def _join_columns(old: StateOperator, new: StateOperator, before: Names, now: Na
     """The columns that a join keeps of its rows: those that are used by its condition, or above."""
     if old.kind != "stream_join" or old.fed_by == new.fed_by[::-1] != new.fed_by:
         return
-    for side, was, is_now in zip(("left", "right"), _columns(old, before), _columns(new, now), strict=False):
+    for side, was, is_now in zip(("left", "right"), _columns(old, before), _columns(new, now)):
         if was != is_now:
             reason = (
                 f"of the {side} rows it keeps {', '.join(' '.join(each) for each in is_now)}, and kept"
@@ -413,7 +414,7 @@ def source_differences(old: QueryPlan, new: QueryPlan, pairs: Pairs) -> Iterator
     kept = set(pairs.values())
     gone = [position for position in range(len(old.sources)) if position not in kept]
     come = [position for position in range(len(new.sources)) if position not in pairs]
-    for was, now in zip(gone, come, strict=False):
+    for was, now in zip(gone, come):
         source = new.sources[now]
         reason = (
             f"{_named(old.sources[was])} became {_named(source)}: positions of the one mean nothing to the other, and"
@@ -498,7 +499,7 @@ def watermark_differences(old: QueryPlan, new: QueryPlan) -> Iterator[Difference
             yield difference("watermark-delay-changed", path, _delay(was, same))
             gone.remove(was)
             come.remove(same)
-    for was, is_now in zip(list(gone), list(come), strict=False):
+    for was, is_now in zip(list(gone), list(come)):
         words = f"the watermark is of {is_now.column} and no more of {was.column}: {_TIMES}"
         yield difference("watermark-column-changed", path, words)
     for each in come[len(gone) :]:

@@ -6,6 +6,7 @@ import functools
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Union
 
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.plan.model import PlanNode, QueryPlan, StateOperator
@@ -80,7 +81,7 @@ def _longest(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Pair]:
     return pairs[::-1]
 
 
-Names = frozenset[str] | None
+Names = Union[frozenset[str], None]
 """Words that name columns; None for all columns."""
 Step = tuple[str, str]
 """(kind of node, its text)."""
@@ -204,7 +205,7 @@ def changes(old: Stretch, new: Stretch) -> Iterator[tuple[str, str]]:
         for was, step in pairs:
             yield was[0], _became(was, step)
         shared = min(len(gone), len(come))
-        for was, step in zip(gone, come, strict=False):
+        for was, step in zip(gone, come):
             yield was[0], f"{_said(was)} became {_said(step)}"
         all_gone += gone[shared:]
         all_come += come[shared:]

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from airflow_streamstate.errors import DataError
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.plan.expressions import (
     Column,
     ExpressionText,
@@ -199,7 +200,7 @@ def _operator(number: int, draft: _Draft, watermarks: Sequence[WatermarkSpec]) -
         spark_name = "transformWithStateInPandasExec"
     inputs = tuple(
         OperatorInput(side.digest, side.line, side.expressions(), side.sources, tuple(below), _specs(side, watermarks))
-        for side, below in zip(draft.sides, draft.next_below, strict=True)
+        for side, below in zipped(draft.sides, draft.next_below)
     )
     keys, windows = _keys(node)
     if any(window.kind == "session" for window in windows):

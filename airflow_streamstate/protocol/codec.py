@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import re
-import types
 import typing
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError, MalformedMessageError, UnsupportedVersionError
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import UNIONS, hints_of
 from airflow_streamstate.protocol.ids import (
     encode_query_name,
     is_deployment_id,
@@ -74,7 +74,7 @@ def _has_no_null_within(value: object) -> bool:
         return _has_no_null(value)
     if isinstance(value, Mapping):
         return all(_has_no_null(str(key)) and _has_no_null_within(item) for key, item in value.items())
-    return all(map(_has_no_null_within, value)) if isinstance(value, list | tuple) else True
+    return all(map(_has_no_null_within, value)) if isinstance(value, (list, tuple)) else True
 
 
 def _is_relative_path(value: str) -> bool:
@@ -235,7 +235,7 @@ def plain_value(value: object) -> object:
         return fields_json(value)
     if isinstance(value, Mapping):
         return {str(key): plain_value(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         return [plain_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no such number
@@ -401,7 +401,7 @@ def read_fields(cls: type[Fields], raw: object) -> Fields:
 @functools.cache
 def _readers(cls: type) -> tuple[tuple[str, Reader, bool], ...]:
     """Name, reader, and whether it may be left out, of each field."""
-    hints = typing.get_type_hints(cls, include_extras=True)
+    hints = hints_of(cls)
     return tuple(
         (
             field.name,
@@ -418,7 +418,7 @@ def reader_of(hint: Any) -> Reader:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _checked(hint.__origin__, hint.__metadata__)
-    if origin in (typing.Union, types.UnionType):
+    if origin in UNIONS:
         return _union(arguments)
     if origin is typing.Literal:
         return _literal(arguments)

@@ -40,11 +40,11 @@ def selected(value: object, form: str) -> dict[str, Any]:
 
 def json_of(value: object) -> Any:
     """Any value as plain JSON: views by their forms, other dataclasses by their fields, times as RFC 3339."""
-    if isinstance(value, View | StreamStateError):
+    if isinstance(value, (View, StreamStateError)):
         return value.to_json()
     if isinstance(value, Mapping):
         return {str(key): json_of(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         return [json_of(item) for item in value]
     if isinstance(value, Tagged):
         return {"kind": type(value).__name__, **selected(value, "*")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Union
 
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import (
@@ -113,7 +113,7 @@ class DriverLaunchedLater(Tagged):
     why: str
 
 
-DriverChoice = DriverWaits | DriverLaunchedLater
+DriverChoice = Union[DriverWaits, DriverLaunchedLater]
 """Who runs a version that takes over, or comes back."""
 
 
@@ -164,7 +164,7 @@ class Ready(Tagged):
     driver: DriverChoice
 
 
-Preparation = NewRehearsed | Planned | Standby | NoStandby | Ready
+Preparation = Union[NewRehearsed, Planned, Standby, NoStandby, Ready]
 
 
 # What a step decides while the new version takes over.
@@ -214,7 +214,7 @@ class QueriesStarted(Tagged):
     downtimes: tuple[Downtime, ...]
 
 
-Takeover = Stopping | OldOrdered | OldEnded | NewDeployed | QueriesStarted
+Takeover = Union[Stopping, OldOrdered, OldEnded, NewDeployed, QueriesStarted]
 
 
 # What a step decides during a rollback.
@@ -286,7 +286,7 @@ class OldReturned(Tagged):
     begun_batches: Mapping[QueryName, int]
 
 
-WayBack = NewGivenUp | CancelledByUser | OldRehearsed | WayDecided | Returning | NewOrdered | OldReturned
+WayBack = Union[NewGivenUp, CancelledByUser, OldRehearsed, WayDecided, Returning, NewOrdered, OldReturned]
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class UpgradeResult(Tagged):
     warnings: tuple[str, ...]
 
 
-Decision = Preparation | Takeover | WayBack | UpgradeResult
+Decision = Union[Preparation, Takeover, WayBack, UpgradeResult]
 
 
 @message

@@ -27,6 +27,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
 )
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.ids import SnapshotKind, check_id, is_scratch_id
@@ -207,7 +208,7 @@ class DataFolder:
         sizes = {info.key: info.size_bytes for info in self._checkpoints.list_objects(f"{self._folder}/")}
         named, buffer = set(paths), bytearray(BUFFER_BYTES)
         entries = []
-        for path, checksum in zip(paths, checksums, strict=True):
+        for path, checksum in zipped(paths, checksums):
             self._go_on()
             key = f"{self._folder}/{path}"
             if key not in sizes:
@@ -218,7 +219,7 @@ class DataFolder:
         return tuple(entries)
 
     def _put(self, keys: Sequence[str], paths: Sequence[str]) -> list[str]:
-        links = [Link(key, f"{self._folder}/{path}") for key, path in zip(keys, paths, strict=True)]
+        links = [Link(key, f"{self._folder}/{path}") for key, path in zipped(keys, paths)]
         at_once = LINKS_AT_ONCE if isinstance(self._checkpoints, ManyAtOnce) else 1
         checksums: list[str] = []
         for start in range(0, len(links), at_once):
@@ -353,7 +354,7 @@ def take_over(
     # The manifest's checksums of the bytes stay; an entity tag is of one key only.
     known = (
         replace(was, checksum=was.checksum if is_of_bytes(was.checksum) else now.checksum)
-        for was, now in zip(carried.files, taken, strict=True)
+        for was, now in zipped(carried.files, taken)
     )
     return replace(carried, files=tuple(replace(entry, shared_from="") for entry in known))
 

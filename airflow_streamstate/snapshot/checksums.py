@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from airflow_streamstate.errors import DataError
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot
 
 # The CRC-32 of a whole file from those of its chunks: so a file is compared by one checksum of all its bytes.
@@ -49,7 +50,7 @@ def _joined(crc32s: bytes, chunk_bytes: int) -> int:
         tables = _tables(chunk_bytes, number)
         moved = [
             [int.from_bytes(firsts.translate(table), "big") for table in row]
-            for firsts, row in zip((plane[0::2] for plane in planes), tables, strict=True)
+            for firsts, row in zipped((plane[0::2] for plane in planes), tables)
         ]
         pairs = len(planes[0]) // 2
         seconds = [int.from_bytes(plane[1::2], "big") for plane in planes]
@@ -215,7 +216,7 @@ class ChecksumCheck:
     def _compare(self, found: list[int]) -> None:
         expected = self._crc32s[self._next : self._next + len(found)]
         if self.first_altered is None and tuple(found) != expected:
-            differing = (number for number, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1])
+            differing = (number for number, pair in enumerate(zip(found, expected)) if pair[0] != pair[1])
             self.first_altered = (self._next + next(differing, len(expected))) * self._checksums.chunk_bytes
         self._next += len(found)
 

@@ -18,6 +18,7 @@ from airflow_streamstate.checkpoint.fork import fork
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import DataError, InvalidRequestError, SnapshotCorruptError, SnapshotIncompleteError
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.layout import is_checkpoint_place
 from airflow_streamstate.protocol.manifest import FileEntry, QuerySnapshot, SnapshotManifest
@@ -212,7 +213,7 @@ def read_side_by_side(
             any more; in other threads where a store gives large files in pieces.
         go_on: called again and again while one item takes long; raises to abort.
     """
-    if not isinstance(store, _OnDisk | ReadsRanges):
+    if not isinstance(store, (_OnDisk, ReadsRanges)):
         for item in items:
             yield read(item, go_on)
         return
@@ -278,7 +279,7 @@ def check_complete(checkpoints: Store, manifest: SnapshotManifest, query_names: 
         logs = list(filter(_is_small_log, query.files))
         with ThreadPoolExecutor(LOG_READERS, thread_name_prefix="streamstate-read") as pool:
             altered = pool.map(partial(_is_altered, checkpoints, manifest, query_name), logs)
-            for entry, is_altered in zip(logs, altered, strict=True):
+            for entry, is_altered in zipped(logs, altered):
                 if is_altered:
                     raise SnapshotCorruptError(
                         "a file of the snapshot is not what was captured",

@@ -20,6 +20,7 @@ from airflow_streamstate.errors import (
     StreamStateError,
     UnavailableError,
 )
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import to_bytes
 from airflow_streamstate.protocol.events import Accepted, Event, Finished, SnapshotReady, Stopped
@@ -322,7 +323,7 @@ def as_kept_in(manifest: SnapshotManifest, store: Store, *, but_shared: bool = F
         asked = [entry.path for entry in query.files if not (but_shared and entry.shared_from)]
         wanted = [keys[path] for path in asked]
         told = store.checksums_of(wanted) if isinstance(store, ManyAtOnce) else [""] * len(wanted)
-        checksums = {path: checksum or "" for path, checksum in zip(asked, told, strict=True)}
+        checksums = {path: checksum or "" for path, checksum in zipped(asked, told)}
         files = tuple(replace(entry, checksum=checksums.get(entry.path, entry.checksum)) for entry in query.files)
         queries[name] = replace(query, files=files)
     return replace(manifest, queries=queries)
@@ -393,7 +394,7 @@ def kept_by_own_snapshots(
     found: dict[str, SnapshotManifest] = {}
     silent: dict[str, tuple[SnapshotManifest, UnavailableError]] = {}
     for event in reversed(events):
-        if not isinstance(event, SnapshotReady | Stopped | Finished) or event.snapshot_id is None:
+        if not isinstance(event, (SnapshotReady, Stopped, Finished)) or event.snapshot_id is None:
             continue
         if set(event.queries) <= {*own, *found}:
             continue

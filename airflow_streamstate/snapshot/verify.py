@@ -11,6 +11,7 @@ from typing import Literal
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, SnapshotCorruptError, SnapshotIncompleteError, StreamStateError
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol.forms import View
 from airflow_streamstate.protocol.ids import is_snapshot_of
 from airflow_streamstate.protocol.manifest import FileEntry, SnapshotManifest, SnapshotSeal
@@ -195,9 +196,7 @@ def _told_by_server(
         return {}
     asked = [(name, entry) for name, entry in files if entry.checksum]
     found = checkpoints.checksums_of([key_of(manifest, name, entry) for name, entry in asked])
-    return {
-        (name, entry.path): checksum == entry.checksum for (name, entry), checksum in zip(asked, found, strict=True)
-    }
+    return {(name, entry.path): checksum == entry.checksum for (name, entry), checksum in zipped(asked, found)}
 
 
 def _check_entry(

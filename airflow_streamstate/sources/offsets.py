@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from airflow_streamstate.errors import DataError, ObjectExistsError, SourceError
 from airflow_streamstate.frozen import dataclass
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.sources.interface import Json, Row
 from airflow_streamstate.store.base import Store
 
@@ -311,7 +312,7 @@ class RowFormat:
             if {*row} != {*self._names}:
                 raise self._misfit(part, f"a row has the names {sorted(map(str, row))}")
             return [row[name] for name in self._names]
-        if not isinstance(row, tuple | list):
+        if not isinstance(row, (tuple, list)):
             raise self._misfit(part, f"a row is of type {type(row).__name__}, not a tuple, a list or a mapping")
         if len(row) != len(self._names):
             raise self._misfit(part, f"a row has {len(row)} values")
@@ -355,7 +356,7 @@ def to_arrow(schema: Any, rows: Sequence[Sequence[Any]]) -> Any:
     wanted = arrow_schema(schema, to_arrow_schema)
     converters = [LocalDataToArrowConversion._create_converter(field.dataType) for field in schema.fields]
     columns = [[convert(row[at]) for row in rows] for at, convert in enumerate(converters)]
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, wanted, strict=True)]
+    arrays = [pa.array(column, type=field.type) for column, field in zipped(columns, wanted)]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 

@@ -720,7 +720,7 @@ def _text(state: Json, part: str = "") -> str:
 
 
 def _checked_names(listed: Any) -> tuple[str, ...]:
-    if listed is None or isinstance(listed, str | bytes):
+    if listed is None or isinstance(listed, (str, bytes)):
         raise SourceError("list_parts() gave no list of names", given=type(listed).__name__)
     names = list(listed)
     strange = [name for name in names if not isinstance(name, str) or not name]

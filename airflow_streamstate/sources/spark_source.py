@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.errors import SourceError
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.sources.interface import (
     DEFAULT_ROWS,
     PartitionedSource,
@@ -322,4 +323,4 @@ class _SimpleReader(SimpleDataSourceStreamReader):  # type: ignore[misc]
 
 def _rows_of(batches: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from zipped(*(column.to_pylist() for column in batch.columns))

@@ -333,7 +333,7 @@ _WRITTEN: Mapping[str, Callable[[str], Any]] = {
 
 def to_json(value: Any) -> Json:
     """A value of a column, so that ``from_json`` gives it again."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         for kind, cls in (("datetime", datetime), ("date", date), ("decimal", Decimal), ("uuid", uuid.UUID)):
             if isinstance(value, cls):
                 return {kind: value.isoformat() if isinstance(value, date) else str(value)}
@@ -369,7 +369,7 @@ def _like(value: Any, text: str) -> Any:
 def _for_spark(value: Any) -> Any:
     if isinstance(value, uuid.UUID):
         return str(value)
-    return json.dumps(value) if isinstance(value, dict | list) else value
+    return json.dumps(value) if isinstance(value, (dict, list)) else value
 
 
 def _spark_type(column: Any) -> str:

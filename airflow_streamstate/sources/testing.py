@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.sources.interface import Json, Part, PartitionedSource
 from airflow_streamstate.sources.planner import MAX_STATE_BYTES, is_planned
 
@@ -59,7 +60,7 @@ def _check_part(
         states, given = _read(source, name, None, limit, columns)
         _need(given == wanted, f"part {name} gives {given} by {limit}, and has {wanted}")
         _need(len({*map(_text, states)}) == len(states), f"part {name} has one state at two places")
-        for state, count in zip(states, _counts(source, name, limit, columns), strict=True):
+        for state, count in zipped(states, _counts(source, name, limit, columns)):
             for _ in range(2):
                 _, rest = _read(source, name, state, len(wanted) + 1, columns)
                 _need(rest == wanted[count:], f"part {name} gives {rest} behind {count} rows, and not {wanted[count:]}")
@@ -164,7 +165,7 @@ def _planned_rows(source: PartitionedSource, name: str, begin: Json, end: Json) 
     found: list[tuple[Any, ...]] = []
     for row in part.read(_copied(end)):  # type: ignore[attr-defined]
         if hasattr(row, "num_rows"):
-            found += zip(*(column.to_pylist() for column in row.columns), strict=True)
+            found += zipped(*(column.to_pylist() for column in row.columns))
         else:
             found.append(_values(row))
     part.suspend()

@@ -71,7 +71,7 @@ def _locked_in_time(path: Path, clock: Clock) -> int:
 def _holder(path: Path) -> str:
     """Which process of this machine has the lock, as far as the kernel reports."""
     with suppress(OSError, ValueError):
-        inode = path.stat(follow_symlinks=False).st_ino
+        inode = path.lstat().st_ino
         for line in _KERNEL_LOCKS.read_text(encoding="ascii").splitlines():
             # "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; a waiting one has "->" after its number.
             parts = line.split()

@@ -260,7 +260,7 @@ def _of_connection(reason: object) -> RequestFailure:
     name = type(reason).__name__
     if isinstance(reason, ssl.SSLCertVerificationError):
         return RequestFailure(ServerAnswer.REFUSED, 0, "CertificateError", str(reason))
-    if isinstance(reason, ConnectionRefusedError | socket.gaierror):
+    if isinstance(reason, (ConnectionRefusedError, socket.gaierror)):
         return RequestFailure(ServerAnswer.NOT_DONE, 0, name, str(reason))
     return RequestFailure(ServerAnswer.UNKNOWN, 0, name, str(reason))
 

@@ -132,7 +132,7 @@ class CommandHandler:
     def _is_end(self, command: Command | None) -> bool:
         """Whether a command ends the deployment, and this attempt has yet to obey it."""
         return (
-            isinstance(command, StopRequest | DrainNotification)
+            isinstance(command, (StopRequest, DrainNotification))
             and not self._attempt.command_status(command.command_id).is_ended
             and self._meant_elsewhere(command) is None
             and not self._is_for_a_later_attempt(command)
@@ -240,12 +240,12 @@ class CommandHandler:
         if (command.stream_id, command.deployment_id) != (attempt.stream_id, attempt.deployment_id):
             return f"it is meant for deployment {command.deployment_id} of stream {command.stream_id}"
         oldest = attempt.oldest_stopped if isinstance(command, StopRequest) else attempt.number
-        if isinstance(command, StopRequest | SnapshotRequest) and command.attempt < oldest:
+        if isinstance(command, (StopRequest, SnapshotRequest)) and command.attempt < oldest:
             return f"it is meant for attempt {command.attempt}, and this is attempt {attempt.number}"
         return None
 
     def _is_for_a_later_attempt(self, command: Command) -> bool:
-        return isinstance(command, StopRequest | SnapshotRequest) and command.attempt > self._attempt.number
+        return isinstance(command, (StopRequest, SnapshotRequest)) and command.attempt > self._attempt.number
 
     def _is_expired(self, command: Command) -> bool:
         is_begun = self._attempt.command_status(command.command_id).is_begun

@@ -27,6 +27,7 @@ from airflow_streamstate.driver.attempt.ports import QueryProgress
 from airflow_streamstate.driver.attempt.query_sources import KnownSource, SourceBook
 from airflow_streamstate.driver.start.query_seed import begins_elsewhere
 from airflow_streamstate.errors import StreamStateError
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol.positions import LagTrend, QueryPosition, SourceLag
 
 OUTSTANDING: tuple[tuple[str, Unit], ...] = (("numFilesOutstanding", "files"), ("numBytesOutstanding", "bytes"))
@@ -82,7 +83,7 @@ class SourceLags:
             return (None,) * len(sources)
         return tuple(
             between(known.connector, (checkpoint.store, checkpoint.key(f"sources/{known.source.folder}")), one, other)
-            for known, one, other in zip(sources, first, second, strict=True)
+            for known, one, other in zipped(sources, first, second)
         )
 
     def has_listings(self, query_name: str) -> bool:
@@ -332,10 +333,10 @@ class LagLook:
         if kept is not None:
             between = self._measures.between(query.name, query.checkpoint, kept.end_offsets, offsets)
         trends = [self._trends.setdefault((query.name, number), Trend()) for number in range(len(lags))]
-        for trend, offset, lag in zip(trends, offsets, lags, strict=True):
+        for trend, offset, lag in zipped(trends, offsets, lags):
             if lag.behind is not None and progress is not None:
                 trend.take(LagPoll(batch_id, progress.committed_at, offset, now, lag.behind, idle_triggers))
-        begun_at = [trend.first_offset or offset for trend, offset in zip(trends, offsets, strict=True)]
+        begun_at = [trend.first_offset or offset for trend, offset in zipped(trends, offsets)]
         read = self._measures.between(query.name, query.checkpoint, begun_at, offsets)
         told = []
         for number, lag in enumerate(lags):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, Union
 
 from airflow_streamstate.driver.attempt.answers import accept, clean_up, ignore
 from airflow_streamstate.driver.attempt.attempt import Attempt
@@ -50,7 +50,7 @@ from airflow_streamstate.snapshot.mirror_copies import (
 from airflow_streamstate.store.base import Store
 
 PATIENCE_SECONDS = 60.0
-Kept = SnapshotReady | Stopped | Finished | Drained
+Kept = Union[SnapshotReady, Stopped, Finished, Drained]
 Result = TypeVar("Result")
 
 
@@ -331,7 +331,8 @@ class PeriodicSnapshots:
     def _newest(self) -> Kept | None:
         """The newest event about a snapshot of this deployment."""
         events = reversed(self._attempt.reporter.events)
-        return next((event for event in events if isinstance(event, Kept) and event.snapshot_id is not None), None)
+        kept = (event for event in events if isinstance(event, (SnapshotReady, Stopped, Finished, Drained)))
+        return next((event for event in kept if event.snapshot_id is not None), None)
 
     def _left_seconds(self, newest: Kept | None, every: float) -> float:
         """How long until the newest snapshot of this attempt is old enough; 0 for one of an earlier attempt."""

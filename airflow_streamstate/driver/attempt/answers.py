@@ -252,7 +252,7 @@ def tell_failed_queries(attempt: Attempt, *, is_last_look: bool = False) -> None
             position = query.checkpoint.position()
             batch_ids = position.batch_id, position.planned_id
         except StreamStateError as error:
-            if isinstance(error, UnavailableError | OutcomeUnknownError) and not is_last_look:
+            if isinstance(error, (UnavailableError, OutcomeUnknownError)) and not is_last_look:
                 query.is_failure_told = False
                 attempt.reporter.outage(f"the log of query {query.name}", error)
                 continue

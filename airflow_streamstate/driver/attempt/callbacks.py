@@ -113,7 +113,7 @@ def on_stop(
 def _named(
     occasion: str, function: Function | None, within_seconds: float
 ) -> Function | Callable[[Function], Function]:
-    if not isinstance(within_seconds, int | float) or not 0 < within_seconds <= MAX_WITHIN_SECONDS:
+    if not isinstance(within_seconds, (int, float)) or not 0 < within_seconds <= MAX_WITHIN_SECONDS:
         raise InvalidRequestError(
             f"on_{occasion} was given a time limit that is not allowed",
             within_seconds=within_seconds,

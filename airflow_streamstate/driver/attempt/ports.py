@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, Union
 
 from airflow_streamstate.checkpoint.seed import StateIds
 from airflow_streamstate.connectors.sink import FoundUndo, HeldBatches, Sink, UndoMeans, UndoOrder
@@ -279,7 +279,7 @@ class WrittenState:
     problems: tuple[str, ...] = ()
 
 
-MigratedState = Mapping[str, object] | None
+MigratedState = Union[Mapping[str, object], None]
 """State as fields by name; None drops the row."""
 MigrateRow = Callable[[Mapping[str, object], Mapping[str, object]], MigratedState]
 """From the key and the old state of a row to its new state."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
 from airflow_streamstate.connectors.files import FileSource
 from airflow_streamstate.connectors.registry import SOURCES, FoundConnectors, find_connectors
@@ -23,6 +22,7 @@ from airflow_streamstate.connectors.source import (
 )
 from airflow_streamstate.driver.attempt.ports import QuerySource, StartableQuery
 from airflow_streamstate.driver.attempt.reports import MAX_REASON_CHARACTERS, Reporter
+from airflow_streamstate.older_python import pairwise, zipped
 from airflow_streamstate.protocol.positions import SourceIdentity
 
 # A topic may be deleted and recreated while a query reads it; its new offsets then follow the old ones in one log.
@@ -30,7 +30,7 @@ from airflow_streamstate.protocol.positions import SourceIdentity
 # offset has the marks that were the same before and after its batch was planned. Where they differ the older ones
 # count: the next start then asks a person, and skips nothing.
 
-LineAt = Callable[[int], str | None]
+LineAt = Callable[[int], Union[str, None]]
 FARTHEST_BACK = 50
 
 
@@ -102,7 +102,7 @@ class MarkHistory:
         if first is None:
             return False  # it is as old as the query's start
         lines = [line_at(number) for number in range(max(first, batch_id - FARTHEST_BACK) - 1, batch_id + 1)]
-        pairs = itertools.pairwise(lines)
+        pairs = pairwise(lines)
         return any(one is not None and other is not None and has_moved_back(one, other) for one, other in pairs)
 
 
@@ -174,7 +174,7 @@ class SourceBook:
             before = before or ()
             known = tuple(self._known(source) for source in startable.facts.sources)
             if [one.identity.what for one in before] == [one.identity.what for one in known]:
-                for old, new in zip(before, known, strict=True):
+                for old, new in zipped(before, known):
                     new.history = old.history  # started again in this attempt
             self._queries[query_name], self._startables[query_name] = known, startable
         for one, marks in self._ask_marks(query_name, known):

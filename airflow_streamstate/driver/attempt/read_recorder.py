@@ -13,6 +13,7 @@ from stat import S_ISREG
 from types import FrameType
 
 from airflow_streamstate.clock import whole_milliseconds
+from airflow_streamstate.older_python import standard_modules
 from airflow_streamstate.protocol.redaction import is_reference, is_secret_name
 from airflow_streamstate.protocol.script_reads import SECRET, UNSET, FileRead, Place
 
@@ -170,7 +171,7 @@ class OpenedFiles:
             if self._is_own(one):
                 return True
             module = str(one.f_globals.get("__name__", "")).partition(".")[0]
-            if module in sys.stdlib_module_names and module not in _OF_ENVIRON:
+            if module in standard_modules() and module not in _OF_ENVIRON:
                 return False
         return False
 

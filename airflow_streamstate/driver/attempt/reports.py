@@ -238,7 +238,7 @@ class Reporter:
     def _shown(self, value: object) -> object:
         if isinstance(value, str):
             return self.shortened(value, MAX_TEXT_CHARACTERS)
-        if isinstance(value, tuple | list):
+        if isinstance(value, (tuple, list)):
             return tuple(self._shown(item) for item in value)
         if isinstance(value, dict):
             return {name: self._shown(item) for name, item in value.items()}

@@ -201,7 +201,7 @@ class Replaying(Rehearsing):
                 raise _rows_gone(batch.batch_id, gone) from error
             said, values = without_values(without_query_report(str(error)))
             if own:
-                said = without_query_report("".join(format_exception(error)))
+                said = without_query_report("".join(format_exception(type(error), error, error.__traceback__)))
             shortened = attempt.reporter.shortened
             found = replace(
                 found,

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol.redaction import HIDDEN, is_secret_name, redact_uri
 
 DEBUGGER_VARIABLE = "STREAMSTATE_DEBUGGER"
@@ -66,7 +67,7 @@ def _values(frame: FrameType) -> str:
     found = {
         name: frame.f_locals[name]
         for name in names
-        if name in frame.f_locals and not isinstance(frame.f_locals[name], ModuleType | FunctionType | type)
+        if name in frame.f_locals and not isinstance(frame.f_locals[name], (ModuleType, FunctionType, type))
     }
     if code.co_name == "<module>":
         found = {name: value for name, value in found.items() if not name.startswith("__")}
@@ -79,7 +80,7 @@ def _values(frame: FrameType) -> str:
 
 def _shown(value: object, depth: int = 0) -> str:
     """A value in a line of bounded length. Nothing is cut in two: half of a secret would not be found and hidden."""
-    if isinstance(value, str | bytes) and len(value) > MOST_CHARACTERS:
+    if isinstance(value, (str, bytes)) and len(value) > MOST_CHARACTERS:
         return f"<{type(value).__name__} of {len(value)}>"
     try:
         if type(value) in _BRACKETS or _is_row(value):
@@ -116,7 +117,7 @@ def _with_parts(value: Any, depth: int) -> str:
 def _parts(value: Any, depth: int) -> Iterator[str]:
     if _is_row(value):
         names = getattr(value, "__fields__", None) or value._fields
-        for name, one in zip(names, value, strict=True):
+        for name, one in zipped(names, value):
             yield f"{name}={HIDDEN if is_secret_name(str(name)) else _shown(one, depth)}"
     elif isinstance(value, dict):
         for name, one in value.items():
@@ -170,7 +171,7 @@ class SocketDebugger(pdb.Pdb):
             self._show(
                 None,
                 error.__traceback__,
-                f"streamstate: {''.join(traceback.format_exception_only(error)).strip()}\n"
+                f"streamstate: {''.join(traceback.format_exception_only(type(error), error)).strip()}\n"
                 "streamstate: this is where it was raised; q continues with the replay\n",
             )
             self.close()

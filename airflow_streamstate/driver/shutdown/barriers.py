@@ -123,7 +123,7 @@ def bring_to_barrier(
     the batch runs on without a barrier."""
     checkpoint = query.checkpoint
     found = _classified(attempt, query)
-    if isinstance(found, DrainCommitted | DrainPending):
+    if isinstance(found, (DrainCommitted, DrainPending)):
         return
     report = retry_until_fenced(
         attempt,
@@ -220,7 +220,7 @@ def _start_reading(attempt: Attempt, query: LogicalQuery) -> str | None:
 
 
 def _is_behind(attempt: Attempt, query: LogicalQuery, announced: dict[str, int]) -> bool:
-    if isinstance(_classified(attempt, query), DrainCommitted | DrainPending):
+    if isinstance(_classified(attempt, query), (DrainCommitted, DrainPending)):
         return False
     return announced.get(query.name) != position_of(attempt, query).barrier_id
 

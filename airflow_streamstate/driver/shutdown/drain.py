@@ -61,6 +61,7 @@ from airflow_streamstate.driver.shutdown.stopping import (
     wait_until_ended,
 )
 from airflow_streamstate.errors import DataError, FencedError, StreamStateError
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.plan.datasets import in_stages
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.record import recorded_plans
@@ -97,7 +98,7 @@ def finished_parts(attempt: Attempt, query: LogicalQuery) -> int | None:
     if entry is None or len(entry.source_lines) != len(sources):
         return None
     total = 0
-    for source, line in zip(sources, entry.source_lines, strict=True):
+    for source, line in zipped(sources, entry.source_lines):
         count = source.connector.finished_parts(line) if isinstance(source.connector, FinishingConnector) else None
         if count is None:
             return None

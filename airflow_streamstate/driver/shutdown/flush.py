@@ -371,7 +371,7 @@ def _begun(attempt: Attempt) -> dict[str, DrainPending | DrainCommitted]:
             continue
         finding = classify(checkpoint, attempt.deployment_id)
         beneath = finding.beneath if isinstance(finding, Foreign) else finding
-        if isinstance(beneath, DrainPending | DrainCommitted) and beneath.mark.deployment_id == attempt.deployment_id:
+        if isinstance(beneath, (DrainPending, DrainCommitted)) and beneath.mark.deployment_id == attempt.deployment_id:
             found[name] = beneath
     return found
 
@@ -483,7 +483,8 @@ class DrainSnapshots:
 
     def _of_kind(self, kind: SnapshotKind) -> dict[str, SnapshotManifest | None]:
         """The complete snapshots of this kind, by id; None where the manifest cannot be read."""
-        control, found = self._attempt.control, dict[str, SnapshotManifest | None]()
+        control = self._attempt.control
+        found: dict[str, SnapshotManifest | None] = {}
         for snapshot_id in control.snapshot_ids():
             if snapshot_id.startswith(f"{self._attempt.deployment_id}-{kind}-"):
                 try:

@@ -131,7 +131,7 @@ class ScriptFailure:
 def refusal_in(error: BaseException, redacted: Callable[[str], str] = lambda text: text) -> ScriptFailure | None:
     """A failure without a traceback where the driver refused the script, or a store or source does not give what it
     needs; None for any other error. ``redacted`` removes secrets from a text."""
-    if not isinstance(error, InvalidRequestError | UnsupportedCheckpointError):
+    if not isinstance(error, (InvalidRequestError, UnsupportedCheckpointError)):
         return None
     if isinstance(error, StartRefusedError):
         words, next_step = redacted(error.statement), redacted(error.next_step)

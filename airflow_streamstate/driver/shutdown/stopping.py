@@ -101,7 +101,7 @@ def _called(attempt: Attempt, callback: Callback, end: JobEnd, within_seconds: f
             callback.function(end)
         except (Exception, SystemExit) as error:
             attempt.reporter.say(traceback.format_exc())
-            found.append("".join(traceback.format_exception_only(error)).strip())
+            found.append("".join(traceback.format_exception_only(type(error), error)).strip())
         finally:
             is_over.set()
 
@@ -181,7 +181,7 @@ class Ending:
 
     def _act_on(self, seen: Step) -> None:
         run = self.query.run
-        if isinstance(seen, Certain | Placed) and self.query.last_end.barrier_at is None:
+        if isinstance(seen, (Certain, Placed)) and self.query.last_end.barrier_at is None:
             self.query.last_end = replace(self.query.last_end, barrier_at=self._attempt.clock.now())
         if isinstance(seen, BatchFailed):
             # The script's own stop() in the middle of a batch is no failure: the next start runs the batch again.
@@ -220,7 +220,7 @@ class Ending:
         if isinstance(seen, Certain):
             # If the query met the barrier already, the next step puts it again and ends the query there.
             return self._placement.take_back() or None
-        if isinstance(seen, NotInitialised | Overwritten):
+        if isinstance(seen, (NotInitialised, Overwritten)):
             return None if self._has_barrier() else True
         return None
 

@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Union
 
 import pyspark
 from pyspark import SparkContext
@@ -192,7 +192,7 @@ def check_timeout(timeout: float | None, *, zero_is_allowed: bool) -> None:
     """Raise pyspark's own PySparkValueError for a timeout that is not a positive number."""
     if timeout is None:
         return
-    if not isinstance(timeout, int | float) or timeout < 0 or (timeout == 0 and not zero_is_allowed):
+    if not isinstance(timeout, (int, float)) or timeout < 0 or (timeout == 0 and not zero_is_allowed):
         raise PySparkValueError(
             # By position: Spark 3.5 has other names for these two.
             None,
@@ -214,7 +214,7 @@ _FOREACH_BATCH = "_streamstate_foreach_batch"
 _SPARKS_FOREACH_BATCH = DataStreamWriter.foreachBatch
 _SPARKS_STOP = SparkContext.stop
 _SPARKS_GET = StreamingQueryManager.get
-Start = Callable[[DataStreamWriter, str | None, str | None], StreamingQuery]
+Start = Callable[[DataStreamWriter, Union[str, None], Union[str, None]], StreamingQuery]
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 

@@ -22,7 +22,7 @@ _STOPPED_BY_SCRIPT = "_streamstate_stopped_by_script"
 
 def jvm_is_gone(error: BaseException) -> bool:
     """Whether this error means that the JVM did not answer."""
-    if isinstance(error, Py4JNetworkError | ConnectionError):
+    if isinstance(error, (Py4JNetworkError, ConnectionError)):
         return True
     if isinstance(error, Py4JJavaError):
         return False

@@ -20,6 +20,8 @@ from pyspark.sql.types import (
     _make_type_verifier,
 )
 
+from airflow_streamstate.older_python import zipped
+
 _SHOWN_CHARACTERS = 200
 _FAILURE = re.compile(r"(?:^|[ .])MigrationError: \[([^\]]*)\] (.*?\S)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _CHECKS: dict[str, Callable[[Any], None]] = {}
@@ -100,7 +102,7 @@ def migrate_row(
 def plain(value: Any) -> Any:
     """A value of Spark as Python has it: rows as dicts, moments with their zone, UTC."""
     if isinstance(value, Row):
-        return {name: plain(each) for name, each in zip(value.__fields__, value, strict=True)}
+        return {name: plain(each) for name, each in zipped(value.__fields__, value)}
     if isinstance(value, dict):
         return {plain_key(name): plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -120,7 +122,7 @@ def in_utc(value: Any, kind: DataType) -> Any:
     if isinstance(kind, TimestampType):
         return value.astimezone(timezone.utc)
     if isinstance(kind, StructType):
-        return Row(*kind.names)(*(in_utc(each, field.dataType) for each, field in zip(value, kind.fields, strict=True)))
+        return Row(*kind.names)(*(in_utc(each, field.dataType) for each, field in zipped(value, kind.fields)))
     if isinstance(kind, ArrayType):
         return [in_utc(each, kind.elementType) for each in value]
     if isinstance(kind, MapType):
@@ -142,7 +144,7 @@ def spark_value(value: Any, kind: DataType) -> Any:
         if set(value) != set(kind.names):
             raise ValueError(f"it has the fields {sorted(map(str, value))}, and needs {sorted(kind.names)}")
         return {field.name: spark_value(value[field.name], field.dataType) for field in kind.fields}
-    if isinstance(kind, ArrayType) and isinstance(value, list | tuple):
+    if isinstance(kind, ArrayType) and isinstance(value, (list, tuple)):
         return [spark_value(each, kind.elementType) for each in value]
     if isinstance(kind, MapType) and isinstance(value, Mapping):
         return {spark_value(name, kind.keyType): spark_value(each, kind.valueType) for name, each in value.items()}

@@ -96,7 +96,7 @@ def _count(value: object) -> int:
 
 
 def _rate(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def _offset(value: object) -> str:

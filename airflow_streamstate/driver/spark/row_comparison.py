@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_streamstate.driver.spark.state_reading import AS_TEXT
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol.scratch import RowComparison
 
 ROWS_OF_A_TASK = 1_000_000
@@ -125,7 +126,7 @@ def _compared(old: DataFrame, new: DataFrame) -> tuple[_Compared, ...]:
     kinds = [{field.name: field.dataType for field in frame.schema.fields} for frame in (old, new)]
     found = []
     for number, name in enumerate(sorted({*kinds[0], *kinds[1]})):
-        sides = tuple(side for side, known in zip((_OLD, _NEW), kinds, strict=True) if name in known)
+        sides = tuple(side for side, known in zipped((_OLD, _NEW), kinds) if name in known)
         same = kinds[0].get(name) == kinds[1].get(name)
         found.append(_Compared(name, f"c{number}", kinds[0][name] if same else None, sides))
     return tuple(found)
@@ -204,7 +205,7 @@ def _with_samples(found: RowComparison, rows: Sequence[Row], by: Sequence[_Compa
         of_key = list(group)
         sides = [[row for row in of_key if row[_COUNT] < 0], [row for row in of_key if row[_COUNT] > 0]]
         first = [_each(row for row in side if row[_FROM_START] <= samples) for side in sides]
-        pairs = islice(zip(*first, strict=False), min(of_key[0][_OLD], of_key[0][_NEW]))
+        pairs = islice(zip(*first), min(of_key[0][_OLD], of_key[0][_NEW]))
         changed += [_as_change(old, new, places) for old, new in pairs]
         surplus = of_key[0][_OLD] - of_key[0][_NEW]
         for number, left in ((0, surplus), (1, -surplus)):

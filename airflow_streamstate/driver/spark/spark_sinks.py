@@ -536,4 +536,5 @@ def _in_a_line(error: BaseException) -> str:
     line = next(iter(str(error).strip().splitlines()), "")
     if isinstance(error, Py4JJavaError):
         line = str(error.java_exception.toString()).splitlines()[0]
-    return f"{type(error).__name__}: {line}" if line else traceback.format_exception_only(error)[-1].strip()
+    lines = traceback.format_exception_only(type(error), error)
+    return f"{type(error).__name__}: {line}" if line else lines[-1].strip()

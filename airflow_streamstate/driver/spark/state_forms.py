@@ -26,6 +26,7 @@ from airflow_streamstate.driver.spark.jvm import spark_words
 from airflow_streamstate.driver.spark.state_reading import AS_TEXT
 from airflow_streamstate.errors import IncompatibleUpgradeError
 from airflow_streamstate.migration import Migration
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.plan.record import FieldSource, match_buffers
 from airflow_streamstate.snapshot.state_tables import StateTable
 
@@ -76,7 +77,7 @@ def aggregate_fields(
         raise NoSafeFormError("it is not certain which of its fields belongs to which aggregate")
     if not may_fill and any(source.index is None for source in sources):
         raise NoSafeFormError(FILLED)
-    fields = zip(sources, new.fields, strict=True)
+    fields = zipped(sources, new.fields)
     return F.struct(*(_field(column, old, source, field.dataType).alias(field.name) for source, field in fields))
 
 

@@ -60,6 +60,7 @@ from airflow_streamstate.errors import (
     UnavailableError,
     UnsupportedCheckpointError,
 )
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.plan.codes import Comparison, Difference, compared, difference, refusing, remedies_of
 from airflow_streamstate.plan.comparison import compare_deployments, does_the_same
 from airflow_streamstate.plan.model import PlannedSink, QueryPlan, RecordedPlan
@@ -389,7 +390,7 @@ class Builder:
         entry = stored_entry(self._attempt.checkpoints, files, batch_id)
         if entry is None or len(entry.source_lines) != len(lines):
             return {}
-        pairs = zip(entry.source_lines, lines, strict=True)
+        pairs = zipped(entry.source_lines, lines)
         without = tuple(NO_OFFSET if line == NO_OFFSET else before for before, line in pairs)
         if without == entry.source_lines:
             return {}
@@ -628,7 +629,7 @@ def _continued_batch(attempt: Attempt, name: str) -> int | None:
         except DataError:
             return None  # the start reports the damage
         beneath = found.beneath if isinstance(found, Foreign) else found
-        return None if isinstance(beneath, DrainPending | DrainCommitted) else beneath.batch_id
+        return None if isinstance(beneath, (DrainPending, DrainCommitted)) else beneath.batch_id
     manifest = attempt.start.manifest()
     known = None if manifest is None else manifest.queries.get(name)
     if known is None or known.drained or begins_elsewhere(attempt.spec.start, name):

@@ -92,7 +92,7 @@ def _in_the_logs(attempt: Attempt) -> Order | None:
             attempt.reporter.say(f"the log of query {name} cannot be judged yet: {error}")
             continue
         beneath = found.beneath if isinstance(found, Foreign) else found
-        if isinstance(beneath, DrainPending | DrainCommitted) and beneath.mark.deployment_id == attempt.deployment_id:
+        if isinstance(beneath, (DrainPending, DrainCommitted)) and beneath.mark.deployment_id == attempt.deployment_id:
             if _is_drained(attempt):
                 return None
             return _order_named(attempt, beneath.mark.command_id)

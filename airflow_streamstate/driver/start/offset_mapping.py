@@ -13,6 +13,7 @@ from airflow_streamstate.connectors.source import NO_OFFSET, SYSTEM, Narrowed, N
 from airflow_streamstate.driver.attempt.ports import StartableQuery
 from airflow_streamstate.driver.attempt.query_sources import KnownSource
 from airflow_streamstate.errors import IncompatibleUpgradeError, UnavailableError, UnsupportedCheckpointError
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol.manifest import QuerySnapshot
 from airflow_streamstate.protocol.positions import SourceIdentity
 
@@ -230,7 +231,7 @@ def check_same_order(
     is_same = len(sources) == len(known.identities) and all(
         (source.identity.what == identity.what or _asked(source, known, at, _continuing))
         and not _stands_elsewhere(identity, at, sources)
-        for at, (source, identity) in enumerate(zip(sources, known.identities, strict=False))
+        for at, (source, identity) in enumerate(zip(sources, known.identities))
     )
     if not is_same:
         raise IncompatibleUpgradeError(
@@ -482,7 +483,7 @@ def map_offsets_by_name(
     numbers = [names.index(name) if name in names else None for name in now]
     others = [
         name
-        for name, number, source in zip(now, numbers, sources, strict=True)
+        for name, number, source in zipped(now, numbers, sources)
         if number is not None
         and number < len(identities)
         and identities[number].what
@@ -519,7 +520,7 @@ def log_folders(
         folders: number of a source before -> its number now.
         names: of the snapshot's sources, by offset; empty where they had none.
     """
-    before = {identity.log_folder: name for identity, name in zip(known.identities, names, strict=False)}
+    before = {identity.log_folder: name for identity, name in zip(known.identities, names)}
     now = {source.source.log_folder: source.source.folder for source in sources}
     return {before.get(one, str(one)): now.get(other, str(other)) for one, other in folders.items()}
 

@@ -47,6 +47,7 @@ from airflow_streamstate.driver.start.offset_mapping import (
 )
 from airflow_streamstate.driver.start.start_checks import look_before_start
 from airflow_streamstate.errors import DataError, IncompatibleUpgradeError, InvalidRequestError, UnavailableError
+from airflow_streamstate.older_python import zipped
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import Repositioned
@@ -171,7 +172,7 @@ class _At:
         if len(sources) != len(lines):
             raise self._refusal("its sources", "its plan does not show them")
         moves, found = [], []
-        for number, (source, line) in enumerate(zip(sources, lines, strict=True)):
+        for number, (source, line) in enumerate(zipped(sources, lines)):
             if line == NO_OFFSET:
                 found.append(line)  # a new source starts where its options ask it to
                 continue

@@ -206,7 +206,7 @@ class _Undo:
         self._write(Undone, means, found, rows_again)
 
     def _is_of_this(self, event: Event) -> bool:
-        return isinstance(event, Undoing | Undone) and event.query_name == self.name
+        return isinstance(event, (Undoing, Undone)) and event.query_name == self.name
 
     def _write(
         self, kind: type[Undoing | Undone], means: UndoneBy, found: FoundUndo, rows_again: int | None = None

@@ -436,7 +436,7 @@ class _Rewrite:
                 next_step="Give a migration (--migration).",
             )
         found = {}
-        for before, now in zip(old.operators, new.operators, strict=False):
+        for before, now in zip(old.operators, new.operators):
             texts = tuple(each.text for each in before.aggregates), tuple(each.text for each in now.aggregates)
             if before.kind == now.kind and texts[0] != texts[1]:
                 self._check_told_apart(old, new, texts)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -19,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.older_python import UNIONS, hints_of
 from airflow_streamstate.protocol.codec import MAX_INTEGER, Checked
 from airflow_streamstate.protocol.redaction import redact_uri
 
@@ -197,7 +197,7 @@ class Term:
         if not self._is_of_its_kind(value):
             near = get_close_matches(str(value), self.choices, 1)
             return f"{f'Did you mean {near[0]}? ' if near else ''}Use {self.range_text}."
-        items = value if isinstance(value, tuple | Mapping) else (value,)
+        items = value if isinstance(value, (tuple, Mapping)) else (value,)
         for check in self.checks:
             if not all(map(check.fits, items)):
                 return f"Use {check.what}."
@@ -234,7 +234,7 @@ class Term:
         if self.kind in ("texts", "command"):
             return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
         if self.kind in ("number", "seconds"):
-            return isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and _is_finite(value)
         if self.kind == "mapping":
             return isinstance(value, Mapping) and all(isinstance(one, str) for one in (*value, *value.values()))
         if self.kind in ("path", "paths"):
@@ -275,7 +275,7 @@ def terms_of(cls: type, verb: str = "") -> tuple[Term, ...]:
 
 @functools.cache
 def _terms_of(cls: type) -> tuple[Term, ...]:
-    hints = typing.get_type_hints(cls, include_extras=True)
+    hints = hints_of(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     found = []
     for name in dict.fromkeys(name for each in cls.__mro__ for name in vars(each).get("__annotations__", {})):
@@ -314,9 +314,9 @@ def _is_finite(value: float) -> bool:
 def _shown(value: object) -> object:
     if isinstance(value, int) and value.bit_length() > _MOST_SHOWN_BITS:
         return f"a number of {value.bit_length():,} bits"
-    if isinstance(value, int | float) and _is_finite(value):
+    if isinstance(value, (int, float)) and _is_finite(value):
         return value
-    if isinstance(value, tuple | Mapping):  # of a mapping the names alone: its values may be secrets
+    if isinstance(value, (tuple, Mapping)):  # of a mapping the names alone: its values may be secrets
         return [_shown(one) for one in value]
     return redact_uri(str(value))[:60]
 
@@ -373,7 +373,7 @@ def _plain(hint: Any) -> Any:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+    if typing.get_origin(hint) not in UNIONS:
         return hint, False
     several = [one for one in typing.get_args(hint) if one is not type(None)]
     if len(several) != 1:

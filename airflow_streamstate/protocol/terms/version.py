@@ -599,7 +599,7 @@ def _texts(one: Term, value: Any) -> Iterator[str]:
 def _text(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, list | Mapping):
+    if isinstance(value, (list, Mapping)):
         return json.dumps(value)
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 

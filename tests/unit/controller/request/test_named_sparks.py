@@ -54,8 +54,8 @@ def test_a_virtual_environment_brings_its_python(tmp_path: Path) -> None:
         **dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(venv / "bin" / "python")),
     }
     with pytest.raises(InvalidRequestError, match="too old") as error:
-        read_patch(spark=str(virtual_environment(tmp_path / "old", "python3.9")))
-    assert error.value.context["python"] == "3.9"
+        read_patch(spark=str(virtual_environment(tmp_path / "old", "python3.8")))
+    assert error.value.context["python"] == "3.8"
 
 
 def test_workers_elsewhere_keep_their_own_python(tmp_path: Path) -> None:
