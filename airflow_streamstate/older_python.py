@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
-import pkgutil
 import sys
-import sysconfig
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +31,9 @@ def _pairs(iterable: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _standard_modules() -> frozenset[str]:
+    import pkgutil
+    import sysconfig
+
     folders = sorted({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
     found = pkgutil.iter_modules([*folders, *(f"{folder}/lib-dynload" for folder in folders)])
     return frozenset({*sys.builtin_module_names, *(one.name for one in found)})
