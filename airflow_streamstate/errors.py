@@ -10,7 +10,9 @@ from __future__ import annotations
 import enum
 import json
 import math
+from collections.abc import Mapping
 from datetime import datetime, timezone
+from typing import Any
 
 
 class Remedy(enum.Enum):
@@ -239,3 +241,11 @@ class DeploymentRefusedError(DeploymentFailedError):
 
 class ObjectMissingError(DataError):
     """An object to copy or link is missing."""
+
+
+def read_error(raw: Mapping[str, Any]) -> StreamStateError:
+    """The error in an object of ``StreamStateError.to_json``; a DataError for a class that is not known here."""
+    kind = globals().get(str(raw["type"]))
+    is_known = isinstance(kind, type) and issubclass(kind, StreamStateError)
+    found: type[StreamStateError] = kind if isinstance(kind, type) and is_known else DataError
+    return found(str(raw["message"]), next_step=str(raw["next_step"]), **raw["context"])

@@ -21,7 +21,7 @@ from demo import acts, compare, plain
 from demo.feed import Feed
 from demo.page import page
 from demo.place import ROOT, Place, place
-from demo.timeline import Move, lanes_of, moves_of
+from demo.timeline import Lane, Move, lanes_of, moves_of
 
 DAGS = ROOT / "dags"
 JOBS = DAGS / "jobs"
@@ -42,19 +42,77 @@ UPGRADE_WAIT_SECONDS = "600"
 def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
     """Run the whole life below ``out``; True if every row in is a row out."""
     began = SYSTEM_CLOCK.monotonic_seconds()
+    with begun(out, console, checkpoints_on_s3=checkpoints_on_s3) as (where, controller, feed):
+        console.rule("a real Airflow on loopback")
+        with airflow_site(out, where) as airflow:
+            feed.start()
+            _acts(console, controller, airflow, feed, out, where.conf)
+            console.rule("the first upgrade once more, without us, on a copy of the input")
+            return _judge(console, controller, out, where, began, _without_us(out))
+
+
+@contextmanager
+def begun(out: Path, console: Console, *, checkpoints_on_s3: bool) -> Iterator[tuple[Place, Controller, Feed]]:
+    """The home of a chapter, its controller, and its input, which is to be started; none of them is left."""
     with ExitStack() as running:
         where = running.enter_context(place(out, checkpoints_on_s3=checkpoints_on_s3))
         console.print(f"the home: {where.words}", highlight=False)
         controller = Controller.local(Home(where.config), clock=SYSTEM_CLOCK, requested_by="the demo")
         running.callback(end_drivers, controller)
-        console.rule("a real Airflow on loopback")
-        airflow = running.enter_context(airflow_site(out, where))
         feed = feed_into(out, SECONDS_BETWEEN_FILES)
         running.callback(feed.stop)
-        feed.start()
-        _acts(console, controller, airflow, feed, out, where.conf)
-        console.rule("the first upgrade once more, without us, on a copy of the input")
-        return _judge(console, controller, out, where, began, _without_us(out))
+        yield where, controller, feed
+
+
+def finish(console: Console, controller: Controller, feed: Feed, *drain: str) -> None:
+    """Let the rest arrive, and drain."""
+    console.rule("the rest arrives; a drain writes the last windows")
+    feed.let_arrive(1.0, seconds_between_files=SECONDS_BETWEEN_LAST_FILES)
+    feed.wait_arrived()
+    deployment_id = controller.status(STREAM).deployment_id
+    acts.wait_until_read(controller, STREAM, deployment_id, feed.written)
+    acts.shell(console, "drain", STREAM, *drain, "--timeout", WAIT_SECONDS)
+    acts.shell(console, "audit", STREAM)
+
+
+def show(
+    console: Console,
+    controller: Controller,
+    where: Place,
+    out: Path,
+    lanes: list[Lane],
+    moves: list[Move],
+    verdicts: list[compare.Verdict],
+    began: float,
+    facts: Mapping[str, str],
+    **words: str,
+) -> bool:
+    """Print and draw what came of a chapter; True if every row in is a row out.
+
+    Args:
+        began: the monotonic seconds at its beginning.
+        facts: of this chapter, for the page.
+        words: of the page, where it has others than for the whole life.
+    """
+    console.rule("every row compared")
+    print_verdicts(console, verdicts, moves)
+    lineage = lineage_of(controller.home, STREAM)
+    seconds = SYSTEM_CLOCK.monotonic_seconds() - began
+    dropped = sum(lane.dropped_rows for lane in lanes)
+    told = {
+        "flights": f"20,000 of early 2001, in files of {ROWS_PER_FILE}",
+        **facts,
+        "home": where.words,
+        **{one.deployment_id: f"state {one.rewritten}" for one in lineage.deployments if one.rewritten},
+        "rows dropped as late, by Spark's count": str(dropped),
+        "audit": audit_words(lineage.to_json()),
+        "whole chapter": f"{seconds:.0f} s",
+    }
+    target = out / "index.html"
+    text = page(STREAM, lanes, moves, verdicts, told, where.commit_note, **words)
+    target.write_text(text, encoding="utf-8")
+    console.print(f"\nthe picture: [bold]{target}[/]   ({seconds:.0f} s)", highlight=False)
+    return all(verdict.exact for verdict in verdicts) and not dropped and lineage.is_whole
 
 
 def feed_into(folder: Path, seconds_between_files: float) -> Feed:
@@ -115,26 +173,12 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
     first, last = drained[0], drained[-1]
     verdicts = _verdicts(controller, out, first, last)
     lanes = lanes_of(controller, STREAM, where)
-    found = lineage_of(controller.home, STREAM)
-    lineage, moves = found.to_json(), [*moves_of(lanes, found, UPGRADES, where), without_us]
-    console.rule("every row compared")
-    print_verdicts(console, verdicts, moves)
-    console.print(f"audit: {audit_words(lineage)}", highlight=False)
-    seconds = SYSTEM_CLOCK.monotonic_seconds() - began
-    dropped = sum(lane.dropped_rows for lane in lanes)
+    moves = [*moves_of(lanes, lineage_of(controller.home, STREAM), UPGRADES, where), without_us]
     facts = {
-        "flights": f"20,000 of early 2001, in files of {ROWS_PER_FILE}",
         "Spark": next((lane.spark_version for lane in lanes if lane.spark_version), ""),
-        "home": where.words,
         "snapshots": ", ".join(m.snapshot_id for m in controller.snapshots.all(STREAM)),
-        "rows dropped as late, by Spark's count": str(dropped),
-        "audit": audit_words(lineage),
-        "whole life": f"{seconds:.0f} s",
     }
-    target = out / "index.html"
-    target.write_text(page(STREAM, lanes, moves, verdicts, facts, where.commit_note), encoding="utf-8")
-    console.print(f"\nthe picture: [bold]{target}[/]   ({seconds:.0f} s)", highlight=False)
-    return all(verdict.exact for verdict in verdicts) and not dropped and bool(lineage["ok"])
+    return show(console, controller, where, out, lanes, moves, verdicts, began, facts)
 
 
 def audit_words(lineage: Mapping[str, object]) -> str:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.lineage import lineage_of
 from demo import acts, compare
 from demo.life import (
     JOBS,
-    ROWS_PER_FILE,
-    SECONDS_BETWEEN_FILES,
-    SECONDS_BETWEEN_LAST_FILES,
     STREAM,
     UPGRADE_WAIT_SECONDS,
     WAIT_SECONDS,
-    audit_words,
-    end_drivers,
-    feed_into,
-    print_verdicts,
+    begun,
+    finish,
+    show,
 )
-from demo.page import MEASURED, page
-from demo.place import ROOT, Place, place
+from demo.page import MEASURED
+from demo.place import ROOT, Place
 from demo.timeline import lanes_of, moves_of
 
 MIGRATIONS = ROOT / "dags" / "migrations"
@@ -49,15 +43,8 @@ STORY = (
 def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
     """Run the chapter below ``out``; True if every row in is a row out."""
     began = SYSTEM_CLOCK.monotonic_seconds()
-    with ExitStack() as running:
-        where = running.enter_context(place(out, checkpoints_on_s3=checkpoints_on_s3))
-        console.print(f"the home: {where.words}", highlight=False)
-        controller = Controller.local(Home(where.config), clock=SYSTEM_CLOCK, requested_by="the demo")
-        running.callback(end_drivers, controller)
-        feed = feed_into(out, SECONDS_BETWEEN_FILES)
-        running.callback(feed.stop)
+    with begun(out, console, checkpoints_on_s3=checkpoints_on_s3) as (where, controller, feed):
         feed.start()
-
         arguments = ["--input", str(out / "incoming"), "--output", str(out / "delays"), "--max-files-per-trigger", "2"]
         console.rule("deployed while files arrive: 2 partitions, in Spark's default store")
         feed.let_arrive(0.15)
@@ -85,13 +72,7 @@ def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
         feed.let_arrive(0.98, seconds_between_files=SECONDS_BETWEEN_FILES_IN_REWRITE)
         acts.shell(console, "rescale", STREAM, "--partitions", "3", "--timeout", UPGRADE_WAIT_SECONDS)
 
-        console.rule("the rest arrives; a drain writes the last windows")
-        feed.let_arrive(1.0, seconds_between_files=SECONDS_BETWEEN_LAST_FILES)
-        feed.wait_arrived()
-        deployment_id = controller.status(STREAM).deployment_id
-        acts.wait_until_read(controller, STREAM, deployment_id, feed.written)
-        acts.shell(console, "drain", STREAM, "--reason", "the end of the demo", "--timeout", WAIT_SECONDS)
-        acts.shell(console, "audit", STREAM)
+        finish(console, controller, feed, "--reason", "the end of the demo")
         return _judge(console, controller, out, where, began)
 
 
@@ -100,23 +81,7 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
     found = compare.output(out / "delays", ["origin"])
     verdicts = [compare.verdict("by day and origin, all versions", by_origin, rows, found)]
     lanes = lanes_of(controller, STREAM, where)
-    lineage = lineage_of(controller.home, STREAM)
-    moves = moves_of(lanes, lineage, WAYS, where)
-    console.rule("every row compared")
-    print_verdicts(console, verdicts, moves)
-    seconds = SYSTEM_CLOCK.monotonic_seconds() - began
-    dropped = sum(lane.dropped_rows for lane in lanes)
-    facts = {
-        "flights": f"20,000 of early 2001, in files of {ROWS_PER_FILE}",
-        "Spark": next((lane.spark_version for lane in lanes if lane.spark_version), ""),
-        "home": where.words,
-        **{one.deployment_id: f"state {one.rewritten}" for one in lineage.deployments if one.rewritten},
-        "rows dropped as late, by Spark's count": str(dropped),
-        "audit": audit_words(lineage.to_json()),
-        "whole chapter": f"{seconds:.0f} s",
-    }
-    target = out / "index.html"
-    text = page(STREAM, lanes, moves, verdicts, facts, where.commit_note, story=STORY, about_downtime=MEASURED)
-    target.write_text(text, encoding="utf-8")
-    console.print(f"\nthe picture: [bold]{target}[/]   ({seconds:.0f} s)", highlight=False)
-    return all(verdict.exact for verdict in verdicts) and not dropped and lineage.is_whole
+    moves = moves_of(lanes, lineage_of(controller.home, STREAM), WAYS, where)
+    spark = {"Spark": next((lane.spark_version for lane in lanes if lane.spark_version), "")}
+    words = {"story": STORY, "about_downtime": MEASURED}
+    return show(console, controller, where, out, lanes, moves, verdicts, began, spark, **words)

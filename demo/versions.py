@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,24 +13,19 @@ from rich.console import Console
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.controller.client import Controller
-from airflow_streamstate.controller.home import Home
 from airflow_streamstate.controller.observe.lineage import lineage_of
 from airflow_streamstate.protocol.positions import Downtime
 from demo import acts, compare
 from demo.life import (
-    ROWS_PER_FILE,
-    SECONDS_BETWEEN_FILES,
-    SECONDS_BETWEEN_LAST_FILES,
     STREAM,
     UPGRADE_WAIT_SECONDS,
     WAIT_SECONDS,
-    audit_words,
-    end_drivers,
-    feed_into,
-    print_verdicts,
+    begun,
+    finish,
+    show,
 )
-from demo.page import MEASURED, page
-from demo.place import ROOT, Place, place
+from demo.page import MEASURED
+from demo.place import ROOT, Place
 from demo.timeline import Move, lanes_of
 from support.sparks import IN_FULL, spark_of
 
@@ -55,15 +49,8 @@ def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
     for line in sorted({FIRST, *(line for line, _ in MOVES)}):
         console.print(f"Spark {spark_of(line).version} is installed", highlight=False)
     began = SYSTEM_CLOCK.monotonic_seconds()
-    with ExitStack() as running:
-        where = running.enter_context(place(out, checkpoints_on_s3=checkpoints_on_s3))
-        console.print(f"the home: {where.words}", highlight=False)
-        controller = Controller.local(Home(where.config), clock=SYSTEM_CLOCK, requested_by="the demo")
-        running.callback(end_drivers, controller)
-        feed = feed_into(out, SECONDS_BETWEEN_FILES)
-        running.callback(feed.stop)
+    with begun(out, console, checkpoints_on_s3=checkpoints_on_s3) as (where, controller, feed):
         feed.start()
-
         console.rule(f"three queries on Spark {FIRST}, deployed while files arrive")
         feed.let_arrive(0.1)
         settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.ansi.enabled": "false", **where.conf}
@@ -84,13 +71,7 @@ def live(out: Path, console: Console, *, checkpoints_on_s3: bool) -> bool:
                 feed.let_arrive(0.52, seconds_between_files=SECONDS_BETWEEN_FILES_IN_MOVES)
                 _rescale(console, 2)
 
-        console.rule("the rest arrives; a drain writes the last windows")
-        feed.let_arrive(1.0, seconds_between_files=SECONDS_BETWEEN_LAST_FILES)
-        feed.wait_arrived()
-        deployment_id = controller.status(STREAM).deployment_id
-        acts.wait_until_read(controller, STREAM, deployment_id, feed.written)
-        acts.shell(console, "drain", STREAM, "--allow-state-loss", "--timeout", WAIT_SECONDS)
-        acts.shell(console, "audit", STREAM)
+        finish(console, controller, feed, "--allow-state-loss")  # the keys of the deduplication
         return _judge(console, controller, out, where, began)
 
 
@@ -120,24 +101,9 @@ def _judge(console: Console, controller: Controller, out: Path, where: Place, be
         for down in lineage.downtimes
         if down.seconds is not None and down.query_name == acts.QUERY
     ]
-    console.rule("every row compared")
-    print_verdicts(console, verdicts, moves)
-    seconds = SYSTEM_CLOCK.monotonic_seconds() - began
-    dropped = sum(lane.dropped_rows for lane in lanes)
-    facts = {
-        "flights": f"20,000 of early 2001, in files of {ROWS_PER_FILE}",
-        **{f"Spark of {deployment_id}": version for deployment_id, version in sparks.items()},
-        "home": where.words,
-        **{one.deployment_id: f"state {one.rewritten}" for one in lineage.deployments if one.rewritten},
-        "rows dropped as late, by Spark's count": str(dropped),
-        "audit": audit_words(lineage.to_json()),
-        "whole chapter": f"{seconds:.0f} s",
-    }
-    target = out / "index.html"
-    text = page(STREAM, lanes, moves, verdicts, facts, where.commit_note, story=STORY, about_downtime=MEASURED)
-    target.write_text(text, encoding="utf-8")
-    console.print(f"\nthe picture: [bold]{target}[/]   ({seconds:.0f} s)", highlight=False)
-    return all(verdict.exact for verdict in verdicts) and not dropped and lineage.is_whole
+    of_deployments = {f"Spark of {deployment_id}": version for deployment_id, version in sparks.items()}
+    words = {"story": STORY, "about_downtime": MEASURED}
+    return show(console, controller, where, out, lanes, moves, verdicts, began, of_deployments, **words)
 
 
 def _way(sparks: Mapping[str, str], down: Downtime) -> str:

@@ -635,8 +635,10 @@ def _unknown_operator(operator_id: int, stores: Iterable[str]) -> UnsupportedChe
 def _operator_of(body: bytes, key: str) -> tuple[str, int]:
     """The name of the operator that has this schema, and how many columns of its keys are a prefix."""
     texts = _schema_texts(body, key)
+    if texts is None:
+        raise _unknown_operator(int(key.rsplit("/", 4)[1]), (_DEFAULT_STORE,))
     try:
-        fields = [json.loads(text)["fields"] for text in texts or ()]
+        fields = [json.loads(text)["fields"] for text in texts]
         keys, values = ([(str(each["name"]), each["type"], each["metadata"]) for each in one] for one in fields)
     except (ValueError, KeyError, TypeError):
         raise DataError("the schema of a state store is damaged", key=key) from None

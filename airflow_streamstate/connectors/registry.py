@@ -102,7 +102,7 @@ def _lacking(connector: object, interface: type) -> list[str]:
 
 
 def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"  # in a line only where its secrets are hidden
+    return f"{type(error).__name__}: {error}"
 
 
 # How much input is between two positions, source by source: from the offsets, or Spark's log of files.

@@ -143,7 +143,7 @@ def environment_of_spark(path: str) -> dict[str, str]:
 
 REWRITER_SPARK = "4.2.0"
 """The Spark that rewrites state for drivers on an older one, as tried."""
-_REWRITER_PACKAGES = (f"pyspark[sql]=={REWRITER_SPARK}", "setuptools")
+_REWRITER_PACKAGE = f"pyspark[sql]=={REWRITER_SPARK}"
 _DONE = "streamstate-rewriter"
 INSTALL_SECONDS = 1_800.0
 
@@ -169,7 +169,7 @@ def prepare_rewriter(environ: Mapping[str, str], say: Callable[[str], None]) -> 
     clean = {name: value for name, value in environ.items() if not name.startswith("PYTHON")}
     for command in (
         [sys.executable, "-m", "venv", str(folder)],
-        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *_REWRITER_PACKAGES],
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _REWRITER_PACKAGE],
     ):
         try:
             ended = subprocess.run(

@@ -436,3 +436,37 @@ def s3_connector(
     if version in _LIGHT:
         return S3Connector(*_LIGHT[version], f"Hadoop {version} in {spark_home}")
     return S3Connector((f"org.apache.hadoop:hadoop-aws:{version}",), (), f"Hadoop {version} in {spark_home}, untried")
+
+
+# Spark reads a properties file with ``java.util.Properties`` and then cuts blanks off both ends of every value
+# (newlines stay); everything else survives these escapes.
+
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+
+
+def format_properties(values: Mapping[str, str]) -> bytes:
+    """The values as a properties file: ASCII only, one line each, sorted by key."""
+    lines = (f"{_escape(key, '=:#! ')}={_escape(value, '')}" for key, value in sorted(values.items()))
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def survives(value: str) -> bool:
+    """Whether Spark reads back the same value: it cuts blanks and other control characters off both ends."""
+    return value == value.strip("".join(chr(code) for code in range(33) if chr(code) not in "\r\n"))
+
+
+def _escape(text: str, also: str) -> str:
+    # A leading blank would count as the space between key and value.
+    return "".join(_escape_character(char, also + (" " if index == 0 else "")) for index, char in enumerate(text))
+
+
+def _escape_character(char: str, also: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if char in also:
+        return f"\\{char}"
+    if " " <= char <= "~":
+        return char
+    # Java's characters are UTF-16 code units.
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.flights import JOBS, Flights, counts, counts_of
-from support.sparks import IN_FULL, spark_of
+from support.sparks import IN_FULL, spark_of, told_by
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(3_600)]
 
@@ -99,16 +99,7 @@ def test_each_scala_has_five_keys_in_an_order_of_its_own(tmp_path: Path) -> None
     release that orders them as another one does is seen here."""
     found = {}
     for version in ("3.5.9", IN_FULL):
-        spark = spark_of(version)
-        done = subprocess.run(
-            [str(spark.python), "-c", SHOWS_KEYS],
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"},
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        [found[version]] = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("KEYS")]
+        lines = told_by(version, SHOWS_KEYS, tmp_path).splitlines()
+        [found[version]] = [line.split()[1] for line in lines if line.startswith("KEYS")]
     assert found["3.5.9"] != found[IN_FULL]
     assert sorted(found["3.5.9"].split(",")) == sorted(found[IN_FULL].split(","))

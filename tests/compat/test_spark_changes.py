@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from airflow_streamstate.checkpoint.guards import line_of
 from airflow_streamstate.plan.report import spark_changes
-from support.sparks import VERSIONS, spark_of
+from support.sparks import VERSIONS, told_by
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(600)]
 ASKS = """
@@ -27,17 +25,8 @@ print("FOUND" + json.dumps({"defaults": defaults, "names": dir(DataFrame)}))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_spark_has_the_defaults_of_the_table(version: str, tmp_path: Path) -> None:
     """A release that changes one of them, or has again what was gone, is seen here."""
-    spark = spark_of(version)
-    done = subprocess.run(
-        [str(spark.python), "-c", ASKS],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"},
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("FOUND"))[len("FOUND") :])
+    lines = told_by(version, ASKS, tmp_path).splitlines()
+    found = json.loads(next(line for line in lines if line.startswith("FOUND"))[len("FOUND") :])
     defaults, names, line = found["defaults"], found["names"], line_of(version)
     assert line is not None
     for entry in spark_changes():

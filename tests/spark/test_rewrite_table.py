@@ -15,7 +15,7 @@ import pytest
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.errors import StreamStateError
-from support.rewrite_lab import RewriteLab, StateRows
+from support.rewrite_lab import RewriteLab, StateRows, rewriting_in
 from support.rewrite_record import Recorder
 from support.rewrite_table import ROWS, Row
 from support.truth_table import PROVIDER, ROCKSDB
@@ -28,14 +28,8 @@ TRIED = tuple(row for row in ROWS if IN_FULL or row.in_ci)
 @pytest.fixture(scope="module")
 def lab(shared_spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RewriteLab]:
     """One warm session for all rows."""
-    session = shared_spark.newSession()
-    # Batches of a few rows: neither generated code nor a checksum alongside each file of a checkpoint pays.
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
-    session.conf.set("spark.sql.streaming.pollingDelay", "10ms")
-    yield RewriteLab(session, tmp_path_factory.mktemp("rewrites"))
-    for query in session.streams.active:
-        query.stop()
+    with rewriting_in(shared_spark, tmp_path_factory.mktemp("rewrites")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

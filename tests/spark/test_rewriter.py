@@ -17,7 +17,7 @@ from airflow_streamstate.checkpoint.state_files import operator_stores, write_op
 from airflow_streamstate.errors import IncompatibleUpgradeError, InvalidRequestError, UnsupportedCheckpointError
 from airflow_streamstate.store.transfer import keys_below
 from support.drivers import wait_until
-from support.rewrite_lab import RewriteLab
+from support.rewrite_lab import RewriteLab, rewriting_in
 from support.rewrite_table import MIGRATED, OPERATORS, ROWS, Operator, Row
 
 pytestmark = [
@@ -38,13 +38,8 @@ def lab(shared_spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """One warm session, and the one process alongside it, which is ended."""
     from airflow_streamstate.driver.spark import rewriter
 
-    session = shared_spark.newSession()
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
-    session.conf.set("spark.sql.streaming.pollingDelay", "10ms")
-    yield RewriteLab(session, tmp_path_factory.mktemp("rewriter"))
-    for query in session.streams.active:
-        query.stop()
+    with rewriting_in(shared_spark, tmp_path_factory.mktemp("rewriter")) as found:
+        yield found
     for process in rewriter._kept.values():
         process.end()
     rewriter._kept.clear()

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_streamstate.driver.attempt.ports import RewriteOrder
 from airflow_streamstate.errors import DataError, IncompatibleUpgradeError, InvalidRequestError, StreamStateError
-from support.rewrite_lab import RewriteLab
+from support.rewrite_lab import RewriteLab, rewriting_in
 from support.rewrite_table import MIGRATED, ROWS, Row, migrating
 from support.truth_table import PARTITIONS, TIME_ZONE, Script
 
@@ -24,13 +24,8 @@ MAXIMA = 'rows().withWatermark("t", "10 seconds").groupBy(window("t", "10 second
 
 @pytest.fixture(scope="module")
 def lab(shared_spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RewriteLab]:
-    session = shared_spark.newSession()
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
-    session.conf.set("spark.sql.streaming.pollingDelay", "10ms")
-    yield RewriteLab(session, tmp_path_factory.mktemp("rewriting"))
-    for query in session.streams.active:
-        query.stop()
+    with rewriting_in(shared_spark, tmp_path_factory.mktemp("rewriting")) as found:
+        yield found
 
 
 def rewriting(lab: RewriteLab, row: Row, *, is_rocksdb: bool = True) -> Any:

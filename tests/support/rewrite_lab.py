@@ -4,7 +4,8 @@ version."""
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,19 @@ INPUT: tuple[Mapping[str, Files], Mapping[str, Files]] = (
     },
 )
 """Two files before the change, two behind it; windows, joins and sessions are open when it comes."""
+
+
+@contextmanager
+def rewriting_in(shared_spark: Any, base: Path) -> Iterator[RewriteLab]:
+    """A lab in a warm session of its own; none of its queries is left."""
+    session = shared_spark.newSession()
+    # Batches of a few rows: neither generated code nor a checksum alongside each file of a checkpoint pays.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
+    session.conf.set("spark.sql.streaming.pollingDelay", "10ms")
+    yield RewriteLab(session, base)
+    for query in session.streams.active:
+        query.stop()
 
 
 class RewriteLab(TruthLab):

@@ -77,6 +77,20 @@ def spark_of(version: str) -> Spark:
     return Spark(version, home, folder / "bin" / "python")
 
 
+def told_by(version: str, script: str, folder: Path) -> str:
+    """What a script prints in this Spark's own python, with nothing of ours in its environment."""
+    done = subprocess.run(
+        [str(spark_of(version).python), "-c", script],
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
 def _install(version: str, folder: Path) -> None:
     # Its python is the base one: not ours, which may be a venv that is gone tomorrow. Nothing that is used of it
     # holds its path, so it may be moved: of its scripts only python itself is run.

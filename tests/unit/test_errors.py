@@ -142,3 +142,13 @@ def test_next_steps_are_whole_sentences() -> None:
     """They start with a capital or a command in backquotes, and end with a full stop."""
     bad = [(where, step) for where, _, step in messages() if step and not re.match(r"[A-Z`x].*[.)]$", step, re.DOTALL)]
     assert bad == []
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_an_error_comes_back_from_json(cls: type[StreamStateError]) -> None:
+    """As another process wrote it down; a class that is not known here is damage, and never a class of Python's."""
+    error = cls("no such thing", next_step="Look.", stream_id="orders", count=3)
+    found = errors.read_error(json.loads(json.dumps(error.to_json())))
+    assert (type(found), str(found)) == (cls, str(error))
+    for other in ("SystemExit", "json", "read_error", "NewerError"):
+        assert type(errors.read_error({**error.to_json(), "type": other})) is errors.DataError

@@ -73,6 +73,17 @@ def spark_of(version: Version) -> str:
     return own if own and (line_of(version_of(Path(own))) or (0, 0)) >= REWRITES_SINCE else ""
 
 
+def rewriter_back(given: StateRewrite, before: StateRewrite | None, old: Version, left: Version) -> str:
+    """The Spark that rewrites the state for an old version, by its path; "" for the old version's own.
+
+    Args:
+        given, before: how the state was rewritten for the version that is left, and for the old one.
+        old, left: these versions; the Spark of the one that is left can do it where no other was named.
+    """
+    named = given.rewriter_spark or ("" if before is None else before.rewriter_spark)
+    return named or ("" if spark_of(old) else spark_of(left))
+
+
 def check_rewriter(rewrite: StateRewrite | None, version: Version) -> None:
     """Check the Spark that is to rewrite the state, where its path is one of this machine and it is needed.
 

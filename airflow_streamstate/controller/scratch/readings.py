@@ -28,7 +28,6 @@ from airflow_streamstate.controller.drivers.driver_places import ATTEMPT
 from airflow_streamstate.controller.scratch.run import NO_VERDICT, Report, ScratchRuns, spec_of_run, text_of
 from airflow_streamstate.controller.snapshot_list import Snapshots
 from airflow_streamstate.errors import (
-    ConflictError,
     DataError,
     DeadlineExceededError,
     DeploymentFailedError,
@@ -36,7 +35,7 @@ from airflow_streamstate.errors import (
     SnapshotIncompleteError,
     SnapshotNotFoundError,
     StreamStateError,
-    UnavailableError,
+    read_error,
 )
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.spark_home import PYTHONS, environment_of_spark, own_pyspark, version_of
@@ -428,11 +427,6 @@ def _body(store: Store, files: dict[str, str], path: str) -> bytes:
     return stored.body
 
 
-_ERRORS: Mapping[str, type[StreamStateError]] = {
-    cls.__name__: cls for cls in (InvalidRequestError, ConflictError, DataError, UnavailableError)
-}
-
-
 @dataclass(frozen=True)
 class _WantedReading:
     """What one reading reads."""
@@ -707,7 +701,7 @@ def _result(raw: Mapping[str, Any]) -> dict[str, Any]:
     error = raw.get("error")
     if error is None:
         return dict(raw["result"])
-    raise _ERRORS.get(error["type"], DataError)(error["message"], next_step=error["next_step"], **error["context"])
+    raise read_error(error)
 
 
 def _export_of(out: str | None, export: Mapping[str, Any] | None) -> dict[str, Any] | None:

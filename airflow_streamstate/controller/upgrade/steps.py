@@ -18,7 +18,7 @@ from airflow_streamstate.controller.deploy.start_plan import UsedError
 from airflow_streamstate.controller.deploy.takeover import built_checkpoints
 from airflow_streamstate.controller.observe.observation import Observation
 from airflow_streamstate.controller.observe.views import CommandView, DeploymentView
-from airflow_streamstate.controller.request.patch import spark_of
+from airflow_streamstate.controller.request.patch import rewriter_back
 from airflow_streamstate.controller.request.requests import DeployRequest, Return
 from airflow_streamstate.controller.scratch.partitions import partitions_of
 from airflow_streamstate.controller.scratch.rehearsal import Rehearsals
@@ -216,6 +216,7 @@ class Tools:
         given = seen.spec.start.rewrite
         if given is None or seen.drained is not None:
             return None
+        old = self.control.spec(self.upgrade.old_deployment_id)
         plans = recorded_plans(self.control, self.upgrade.old_deployment_id).values()
         stateful = [plan for plan in plans if plan.is_stateful]
         partitions = {partitions_of(plan) for plan in stateful}
@@ -226,16 +227,9 @@ class Tools:
             migration=given.migration,
             is_inverse=given.migration is not None and not given.is_inverse,
             auto_migrate=given.auto_migrate,
-            rewriter_spark=self._rewriter_back(given, seen.spec.version),
+            rewriter_spark=rewriter_back(given, old.start.rewrite, old.version, seen.spec.version),
         )
         return None if back.is_of_nothing else replace(back, undoes=seen.deployment_id)
-
-    def _rewriter_back(self, given: StateRewrite, left: Version) -> str:
-        """The Spark that rewrites the state for the old version, if that cannot: the one that was named for a version,
-        or that of the version which is left."""
-        old = self.control.spec(self.upgrade.old_deployment_id)
-        before = "" if old.start.rewrite is None else old.start.rewrite.rewriter_spark
-        return given.rewriter_spark or before or ("" if spark_of(old.version) else spark_of(left))
 
     def target(self, mode: UpgradeMode | None, rehearsal_id: str | None = None) -> DeployRequest:
         """The request for the new version, with a fresh start only in mode ``fresh`` (Law 5).

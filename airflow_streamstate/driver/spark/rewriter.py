@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -24,13 +25,17 @@ from queue import Empty, SimpleQueue
 from typing import IO, Any, cast
 
 import airflow_streamstate
-from airflow_streamstate import errors
 from airflow_streamstate.driver.attempt.ports import RewriteOrder, RewrittenState
 from airflow_streamstate.driver.spark.jvm import settings_of
-from airflow_streamstate.errors import DataError, InvalidRequestError, StreamStateError, UnsupportedCheckpointError
+from airflow_streamstate.errors import (
+    InvalidRequestError,
+    StreamStateError,
+    UnsupportedCheckpointError,
+    read_error,
+)
 from airflow_streamstate.migration import Migration, MigrationFile, read_migrations
 from airflow_streamstate.protocol.scratch import RewrittenTable
-from airflow_streamstate.store.options import EXCLUDES, S3_PACKAGES, s3_connector
+from airflow_streamstate.store.options import EXCLUDES, S3_PACKAGES, format_properties, s3_connector
 
 _MAIN = (  # not from the working folder, in which the job's own modules may be
     "import sys; sys.path[:] = filter(None, sys.path)\n"
@@ -47,7 +52,7 @@ _SETTINGS = (
 """What of the job's settings the other Spark gets: places, and how state is stored."""
 _HADOOP = "spark.hadoop."
 _SITE = "site-packages"
-_MASTER = "spark.master"
+_MASTER, _LOCAL = "spark.master", re.compile(r"local(\[.*\])?")
 _AT_LAUNCH = ("spark.driver.memory", "spark.local.dir")
 JAVA_VARIABLE = "STREAMSTATE_REWRITER_JAVA_HOME"
 """Names the Java of this Spark, where the driver's own is an older one."""
@@ -108,10 +113,11 @@ def _rewritten_by(process: _Process, order: RewriteOrder, settings: Mapping[str,
 
 class _Process:
     def __init__(self, path: str, settings: Mapping[str, str], *, needs_s3: bool) -> None:
+        at_launch, command = format_properties(_at_launch(path, settings, needs_s3)), [_python_of(path), "-c", _MAIN]
         descriptor, self._launch_settings = tempfile.mkstemp(prefix="streamstate-rewriter-", suffix=".conf")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:  # for its owner alone: a repository may have a token
-            file.write("".join(f"{name}={value}\n" for name, value in _at_launch(path, settings, needs_s3).items()))
-        environment, command = _environment(path, self._launch_settings), [_python_of(path), "-c", _MAIN]
+        with os.fdopen(descriptor, "wb") as file:  # for its owner alone: the URL of a repository may have a token
+            file.write(at_launch)
+        environment = _environment(path, self._launch_settings)
         reader, writer = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -146,7 +152,7 @@ class _Process:
                 order.on_written(answer["written"])
                 _tell(self._commands, _GO)
             elif "error" in answer:
-                raise _error(answer["error"])
+                raise read_error(answer["error"])
             else:
                 return _state(answer["result"])
         return None
@@ -192,7 +198,7 @@ def _at_launch(path: str, settings: Mapping[str, str], needs_s3: bool) -> dict[s
         InvalidRequestError: there is no Spark at this path, or it would reach S3 by jars that are not pinned.
     """
     home, master = _home_of(path), settings.get(_MASTER, "")
-    found = {_MASTER: master if master.startswith("local") else "local[*]"}
+    found = {_MASTER: master if _LOCAL.fullmatch(master) else "local[*]"}
     found |= {name: settings[name] for name in _AT_LAUNCH if name in settings}
     connector = s3_connector(home, {}) if needs_s3 else None
     if connector is None or not connector.packages:
@@ -275,19 +281,12 @@ def _state(raw: Mapping[str, Any]) -> RewrittenState:
     return RewrittenState(tables, raw["state_ids"], {int(number): rows for number, rows in raw["rows_read"].items()})
 
 
-def _error(raw: Mapping[str, Any]) -> StreamStateError:
-    kind = getattr(errors, str(raw["type"]), None)
-    if not (isinstance(kind, type) and issubclass(kind, StreamStateError)):
-        kind = DataError
-    return kind(str(raw["message"]), next_step=str(raw["next_step"]), **raw["context"])
-
-
 # the process
 
 
 def main() -> None:
     """Obey the lines of the standard input: each asks for a rewrite, or lets it continue. The process ends with them,
-    and when it was asked for nothing for ``IDLE_SECONDS``.
+    and when it was asked for nothing for as long as the last one told.
 
     The argument of the command is the number of the pipe for answers.
     """

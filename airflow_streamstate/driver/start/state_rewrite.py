@@ -439,21 +439,9 @@ class _Rewrite:
         for before, now in zip(old.operators, new.operators):
             texts = tuple(each.text for each in before.aggregates), tuple(each.text for each in now.aggregates)
             if before.kind == now.kind and texts[0] != texts[1]:
-                self._check_told_apart(old, new, texts)
+                check_told_apart(self._name, (old.spark_version, new.spark_version), texts)
                 found[now.operator_id] = texts
         return found
-
-    def _check_told_apart(self, old: QueryPlan, new: QueryPlan, texts: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
-        """Two Sparks may write down one aggregate in two ways, which would look like one gone and another added."""
-        gone, come = set(texts[0]) - set(texts[1]), set(texts[1]) - set(texts[0])
-        if line_of(old.spark_version) != line_of(new.spark_version) and gone and come:
-            raise IncompatibleUpgradeError(
-                "between two Sparks it is not certain which aggregate is a new one",
-                query_name=self._name,
-                gone=sorted(gone),
-                added=sorted(come),
-                next_step="Move to the other Spark first, then change them; or give a migration (--migration).",
-            )
 
     def _check_written(self, after: Checkpoint, rows_read: Mapping[int, int]) -> None:
         written = keys_written(after)
@@ -467,6 +455,26 @@ class _Rewrite:
                     rows_written=written[operator_id],
                     next_step="This is a defect, of this package or of Spark: nothing was changed. Drain, and seed it.",
                 )
+
+
+def check_told_apart(name: str, sparks: tuple[str, str], texts: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+    """Refuse aggregates that come and go between two Sparks: these may write down one of them in two ways.
+
+    Args:
+        sparks, texts: the version of Spark and the aggregates before, and now.
+
+    Raises:
+        IncompatibleUpgradeError: it is so.
+    """
+    gone, come = set(texts[0]) - set(texts[1]), set(texts[1]) - set(texts[0])
+    if line_of(sparks[0]) != line_of(sparks[1]) and gone and come:
+        raise IncompatibleUpgradeError(
+            "between two Sparks it is not certain which aggregate is a new one",
+            query_name=name,
+            gone=sorted(gone),
+            added=sorted(come),
+            next_step="Move to the other Spark first, then change them; or give a migration (--migration).",
+        )
 
 
 def _note_ids(after: Checkpoint, ids: StateIds | None) -> None:

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_streamstate.launch.command import format_properties, survives
+from airflow_streamstate.store.options import format_properties, survives
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_streamstate.launch.command import format_properties
 from airflow_streamstate.protocol.redaction import is_secret_name
-from airflow_streamstate.store.options import ResolvedS3, S3Role, s3a_settings, s3a_uri
+from airflow_streamstate.store.options import ResolvedS3, S3Role, format_properties, s3a_settings, s3a_uri
 
 START = "spark.hadoop.fs.s3a.bucket.streams."
 HADOOP = "org.apache.hadoop.fs.s3a"

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.controller.request.patch import NO_SCRIPT, patched, read_patch
+from airflow_streamstate.controller.request.patch import (
+    NO_SCRIPT,
+    check_rewriter,
+    patched,
+    read_patch,
+    rewriter_back,
+)
+from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.version import LauncherChoice, Version
 
 
@@ -97,3 +105,46 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequestError, match="of this machine"):
             patched(before(**given), read_patch(spark=spark))
     assert environment(spark=spark, launcher=LauncherChoice("local")) == {"SPARK_HOME": spark}
+
+
+def of_version(home: Path, version: str) -> str:
+    (installation(home) / "jars" / f"spark-core_2.13-{version}.jar").write_bytes(b"")
+    return str(home)
+
+
+def test_a_rewriter_is_checked_where_it_is_one_of_this_machine_and_needed(tmp_path: Path) -> None:
+    """Before anything is recorded; what an image or another machine has is not seen from here."""
+    old, new = of_version(tmp_path / "3.5", "3.5.9"), of_version(tmp_path / "4.2", "4.2.0")
+    on_old, on_new = (before(environment={"SPARK_HOME": spark}) for spark in (old, new))
+    check_rewriter(StateRewrite(4, rewriter_spark=new), on_old)
+    with pytest.raises(InvalidRequestError, match="this Spark cannot rewrite state") as error:
+        check_rewriter(StateRewrite(4, rewriter_spark=old), on_old)
+    assert error.value.context["version"] == "3.5.9"
+    nowhere = StateRewrite(4, rewriter_spark=str(tmp_path / "nowhere"))
+    with pytest.raises(InvalidRequestError, match="no Spark at this path"):
+        check_rewriter(nowhere, on_old)
+    for version in (on_new, before(launcher=LauncherChoice("kubernetes"))):
+        check_rewriter(nowhere, version)
+    check_rewriter(None, on_old)
+
+
+def test_the_way_back_has_a_spark_that_rewrites(tmp_path: Path) -> None:
+    """The one that was named, also for the old version; else that of the version that is left."""
+    old, new = (
+        before(environment={"SPARK_HOME": of_version(tmp_path / version, version)}) for version in ("3.5.9", "4.2.0")
+    )
+    plain, named = StateRewrite(4), StateRewrite(4, rewriter_spark="/opt/spark-4.2")
+    assert rewriter_back(plain, None, old, new) == new.environment["SPARK_HOME"]
+    assert rewriter_back(named, None, old, new) == rewriter_back(plain, named, old, new) == "/opt/spark-4.2"
+    assert rewriter_back(plain, None, new, new) == "", "the old version does it itself"
+    assert rewriter_back(plain, None, old, old) == ""
+    assert rewriter_back(plain, None, old, replace(new, launcher=LauncherChoice("yarn"))) == ""
+
+
+def test_a_rewriter_alone_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a rewrite it is recorded by its whole path."""
+    monkeypatch.chdir(tmp_path)
+    assert change_request("orders", rewriter_spark="spark").rewrite is None
+    assert change_request("orders", rewriter_spark="spark", partitions=4).rewrite == StateRewrite(
+        4, rewriter_spark=str(tmp_path / "spark")
+    )

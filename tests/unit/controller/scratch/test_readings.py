@@ -14,7 +14,8 @@ from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.control.registers import CLOCKS_DIFFER_SECONDS
 from airflow_streamstate.controller.client import Controller
 from airflow_streamstate.controller.home import Home, HomeConfig
-from airflow_streamstate.controller.scratch.readings import LoadedState, ReadingRequest, reader_spec
+from airflow_streamstate.controller.request.patch import NO_SCRIPT
+from airflow_streamstate.controller.scratch.readings import LoadedState, ReadingRequest, on_reader, reader_spec
 from airflow_streamstate.controller.scratch.run import LATE_SECONDS
 from airflow_streamstate.errors import (
     DeadlineExceededError,
@@ -23,10 +24,11 @@ from airflow_streamstate.errors import (
     SnapshotCorruptError,
     SnapshotNotFoundError,
 )
+from airflow_streamstate.launch.spark_home import own_pyspark
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.scratch import Reading, ScratchRun
-from airflow_streamstate.protocol.terms.version import LauncherChoice
+from airflow_streamstate.protocol.terms.version import LauncherChoice, Version
 from airflow_streamstate.store.local import LocalStore
 from support import scripted_driver
 from support.launches import end_processes, living_processes
@@ -234,3 +236,20 @@ def test_the_driver_has_the_configuration_of_the_deployment_and_what_is_laid_ove
     assert version.conf == {"spark.x": "1", "spark.y": "2"}
     assert (version.packages, version.master, version.arguments) == (("a:b:1",), "local[*]", ())
     assert (made.deployment_id, version.spark_conn_id) == ("r-000000000000-0003", None)
+
+
+def test_another_spark_reads_with_no_setting_of_the_jobs_own_classes(tmp_path: Path) -> None:
+    """A Spark that is named, or the caller's for what Spark 3.5 wrote: with the places and the state store alone."""
+    own = {"SPARK_HOME": "/opt/spark-3.5", "JAVA_HOME": "/opt/java-8", "PYSPARK_PYTHON": "/opt/python", "TZ": "UTC"}
+    conf = {"spark.hadoop.fs.s3a.endpoint": "http://x", "spark.plugins": "a.Plugin", "spark.jars.packages": "a:b:1"}
+    version = replace(Version(NO_SCRIPT), environment=own, conf=conf, packages=("a:b:1",), jars=("s3://x/a.jar",))
+    assert on_reader(version, "", "4.2.0") == version
+    spark = tmp_path / "spark"
+    for folder in ("jars", "bin"):
+        (spark / folder).mkdir(parents=True)
+    (spark / "bin" / "spark-submit").write_text("")
+    (spark / "bin" / "spark-submit").chmod(0o755)
+    for named, home in ((str(spark), str(spark)), ("", str(own_pyspark()))):
+        found = on_reader(version, named, "3.5.9")
+        assert (found.environment, found.packages, found.jars) == ({"SPARK_HOME": home, "TZ": "UTC"}, (), ())
+        assert found.conf == {"spark.hadoop.fs.s3a.endpoint": "http://x"}

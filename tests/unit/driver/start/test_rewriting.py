@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_streamstate.driver.start.state_rewrite import check_told_apart
+from airflow_streamstate.errors import IncompatibleUpgradeError
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan, StateRewrite
@@ -107,3 +109,14 @@ def test_a_drain_flushes_a_query_on_the_state_that_was_still_to_be_rewritten(
     assert stream.run(waiting_script(plan), "d-0003") == 0
     assert stream.events_of(Drained, "d-0003")
     assert any("rows rewritten, in" in line for line in stream.said[said:])
+
+
+def test_between_two_sparks_no_aggregate_is_taken_for_a_new_one() -> None:
+    """One that each writes down in its own way would start with no rows. Alone, either change is certain."""
+    both = (("Sum(v)", "Max(v)"), ("Sum(cast(v as bigint))", "Max(v)"))
+    with pytest.raises(IncompatibleUpgradeError, match="not certain which aggregate is a new one") as refused:
+        check_told_apart("q", ("3.5.9", "4.2.0"), both)
+    assert refused.value.context["gone"] == ["Sum(v)"]
+    check_told_apart("q", ("4.2.0", "4.2.1"), both)
+    for texts in ((("Sum(v)",), ("Sum(v)", "Max(v)")), (("Sum(v)", "Max(v)"), ("Max(v)",))):
+        check_told_apart("q", ("3.5.9", "4.2.0"), texts)
