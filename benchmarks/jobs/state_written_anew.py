@@ -1,5 +1,6 @@
 """Rewrite RocksDB state in another number of partitions, and by Spark's own bare repartition, in turns; and through
-a migration, by a function that adds a field and by one that changes nothing; the seconds as JSON."""
+a migration, by a function that adds a field, by the same in columns and by one that changes nothing; the seconds as
+JSON."""
 
 import argparse
 import json
@@ -88,6 +89,10 @@ def with_last(key: Mapping[str, object], state: Mapping[str, object]) -> Mapping
     return {**state, "max_2": key["id"]}
 
 
+def with_last_in_columns(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("state", rows.state.withField("max_2", rows.key.id))
+
+
 def row_by_row(function: Callable[..., object]) -> Migration:
     return Migration("q", "aggregate:k", function)
 
@@ -96,6 +101,7 @@ def bytes_below(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
+columns = Migration("q", "aggregate:k", with_last_in_columns, is_vectorized=True)
 spark.range(0, options.keys, 1, OLD).write.parquet(str(options.folder / "in"))
 run(query(False), "old", once=False)
 size = bytes_below(options.folder / "old" / "state")
@@ -106,7 +112,8 @@ for _ in range(options.pairs):
     rescaled = timed(lambda: written_anew("rescaled", has_last=False, partitions=NEW, migrate=None))
     identity = timed(lambda: written_anew("identity", has_last=False, partitions=OLD, migrate=row_by_row(same)))
     migrated = timed(lambda: written_anew("migrated", has_last=True, partitions=OLD, migrate=row_by_row(with_last)))
-    for name in ("rescaled", "identity", "migrated"):
+    in_columns = timed(lambda: written_anew("columns", has_last=True, partitions=OLD, migrate=columns))
+    for name in ("rescaled", "identity", "migrated", "columns"):
         count = spark.read.format("statestore").load(place(name)).count()
         if count != options.keys:
             raise SystemExit(f"{name} has {count} keys, not {options.keys}")
@@ -119,6 +126,7 @@ for _ in range(options.pairs):
             "rescale_seconds": rescaled,
             "identity_seconds": identity,
             "migration_seconds": migrated,
+            "columns_seconds": in_columns,
         }
     )
 options.seconds_to.write_text(json.dumps(rounds))
