@@ -432,10 +432,10 @@ def _missing(key: str) -> ObjectMissingError:
 _STRUCT = '{"type":"struct"'
 
 
-def value_columns(body: bytes) -> tuple[str, ...] | None:
-    """The names of the columns of the value, in their order; None if the file does not name them.
+def column_names(body: bytes) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The names of the columns of the key, and of the value, in their order; None if the file does not name them.
 
-    Spark names the columns after its functions (``sum``, ``count``), and compares only their types at a start.
+    Spark names the columns of a value after its functions (``sum``, ``count``), and compares types alone at a start.
     """
     text, found, at = body.decode(errors="replace"), [], 0
     while (at := text.find(_STRUCT, at)) >= 0:
@@ -444,12 +444,13 @@ def value_columns(body: bytes) -> tuple[str, ...] | None:
         except ValueError:  # cut into pieces
             return None
         found.append(struct)
-    if len(found) != 2:  # key, value
+    if len(found) != 2:
         return None
     try:
-        return tuple(str(field["name"]) for field in found[1]["fields"])
+        key, value = (tuple(str(field["name"]) for field in struct["fields"]) for struct in found)
     except (KeyError, TypeError):
         return None
+    return key, value
 
 
 # Exactly the files that make a position (1a.6): the content of a snapshot and of a fork.

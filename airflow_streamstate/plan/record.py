@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Optional
 
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.state_files import KeptVariable, OperatorStores, operator_stores
@@ -283,18 +283,38 @@ _BESIDE_DECIMALS = "isEmpty"
 _FUNCTION = re.compile(r"(\w+)\(")
 
 
-def kept_differences(plan: QueryPlan, columns_of: Callable[[int], tuple[str, ...] | None]) -> Iterator[Difference]:
-    """The aggregations that keep other values than their state has.
+ColumnNames = Callable[[int], Optional[tuple[tuple[str, ...], tuple[str, ...]]]]
+"""Operator id -> names of the columns of its state's keys, and of its values; None where unknown."""
+MOST_IN_ORDER = 4
+"""Up to so many columns Scala's sets keep their order; a larger one has another order in Scala 2.12 than in 2.13."""
 
-    Args:
-        columns_of: operator id -> names of the columns of its state's values; None where unknown.
+
+def reordered_keys(plan: QueryPlan, columns_of: ColumnNames) -> Iterator[Difference]:
+    """The deduplications that have their keys in another order than their state, or may have: Spark compares types
+    alone, and rows would come out twice, unseen.
     """
+    for operator in plan.operators:
+        if operator.kind not in ("deduplicate", "deduplicate_within_watermark"):
+            continue
+        columns = columns_of(operator.operator_id)
+        wanted = tuple(each.name or each.text for each in operator.keys)
+        if columns is None and len(wanted) > MOST_IN_ORDER:
+            reason = f"nothing shows in which order the state has {', '.join(wanted)}, and each Spark has its own order"
+        elif columns is not None and columns[0] != wanted and sorted(columns[0]) == sorted(wanted):
+            reason = f"the state has {', '.join(columns[0])}, and this Spark puts them as {', '.join(wanted)}"
+        else:
+            continue
+        yield difference("keys-reordered", operator.path, reason)
+
+
+def kept_differences(plan: QueryPlan, columns_of: ColumnNames) -> Iterator[Difference]:
+    """The aggregations that keep other values than their state has."""
     for operator in plan.operators:
         wanted = _wanted(operator)
         if wanted is None:
             continue
         columns = columns_of(operator.operator_id)
-        kept = None if columns is None else sorted(each for each in columns if each != _BESIDE_DECIMALS)
+        kept = None if columns is None else sorted(each for each in columns[1] if each != _BESIDE_DECIMALS)
         if not kept or not _KNOWN.issuperset(kept) or kept == wanted:
             continue
         reason = (

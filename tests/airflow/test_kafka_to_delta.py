@@ -25,8 +25,8 @@ from support.cluster import EXECUTOR_CONF, Cluster, cluster
 from support.dag_results import returned
 from support.flights import JOBS, counts, lines_of_flights
 from support.kafka_broker import KafkaBroker, kafka_broker
+from support.kafka_topics import spark_jars
 from support.launches import wait_until
-from support.maven import fetch_jars, pinned
 from support.s3_server import BUCKET, options_for
 
 pytestmark = [
@@ -103,12 +103,6 @@ def sending(broker: KafkaBroker) -> Iterator[Producer]:
         producer.stop()
 
 
-def spark_kafka_jars() -> list[Path]:
-    """What Spark needs to reach Kafka."""
-    listing = Path(quick_jvm.__file__).with_name("kafka_spark_jars.txt")
-    return sorted(fetch_jars("spark-kafka-4.2.0", pinned(listing)).glob("*.jar"))
-
-
 def make_topic(broker: KafkaBroker, partitions: int) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -161,7 +155,7 @@ def test_kafka_to_delta_is_drained_and_redeployed_under_load(
 ) -> None:
     """With a producer running all the while: each flight is counted once, by one version or by the next (Law 9)."""
     table = tmp_path / "delays"
-    conf = {**CONF, "spark.jars.packages": DELTA, "spark.jars": ",".join(map(str, spark_kafka_jars()))}
+    conf = {**CONF, "spark.jars.packages": DELTA, "spark.jars": spark_jars()}
     hook = home.hook()
     with kafka_broker() as broker:
         make_topic(broker, partitions=2)

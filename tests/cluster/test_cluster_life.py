@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from support.cluster import Cluster
+from support.cluster import Cluster, cluster
 from support.cluster_stream import COUNTS, ClusterStream
 from support.drivers import wait_until
 from support.shell import Desk
+from support.sparks import spark_of
 
 pytestmark = [pytest.mark.named, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def test_a_stream_is_upgraded_and_drained_on_a_cluster(desk: Desk, shared_cluster: Cluster) -> None:
     """Deployed, upgraded with its state, drained and seeded: every row comes out once, as on one machine (Law 9)."""
-    stream = ClusterStream(desk, shared_cluster)
+    live(ClusterStream(desk, shared_cluster))
+
+
+def test_a_stream_of_spark_3_lives_on_its_own_cluster(desk: Desk) -> None:
+    """The same on a master and workers of Spark 3.5."""
+    with cluster(spark=spark_of("3.5")) as made:
+        live(ClusterStream(desk, made))
+
+
+def live(stream: ClusterStream) -> None:
+    """A life without a death."""
     stream.rows.feed()
     first = stream.deploy()
     assert first["start"]["mode"] == "fresh"

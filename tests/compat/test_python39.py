@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,10 +9,10 @@ import pytest
 
 from airflow_streamstate.launch.driver_zip import driver_zip_bytes
 from support.examples import GOLDEN_MESSAGES
+from support.sparks import python_of
 
 pytestmark = pytest.mark.compat
 
-PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
 OF_OTHERS = {"pyspark", "py4j", "boto3", "botocore", "obstore", "google", "azure", "pyarrow", "pandas", "numpy"}
 SCRIPT = """
 import importlib, sys, zipfile
@@ -76,19 +74,9 @@ print(imported, read, terms)
 """
 
 
-def _pythons() -> list[str]:
-    on_path = shutil.which("python3.9")
-    return [*([on_path] if on_path else []), *(str(path) for path in sorted(PYENV.glob("3.9.*/bin/python")))]
-
-
-def _is_usable(python: str) -> bool:
-    """A shim of pyenv is on the path also where its version is not chosen."""
-    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
-
-
 def test_a_python_of_vendors_runs_what_travels(tmp_path: Path) -> None:
     """All is imported but what needs a library that is not there; messages are read and written as ever (Law 7)."""
-    python = next(filter(_is_usable, _pythons()), None)
+    python = python_of("3.9")
     if python is None:
         pytest.skip("there is no Python 3.9 on this machine")
     place = tmp_path / "driver.zip"

@@ -12,6 +12,7 @@ from airflow_streamstate.protocol.events import Drained, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
 from support.drivers import Deployments, Driver, wait_until
 from support.kafka_topics import Topics, row, spark_jars, sums
+from support.sparks import IN_FULL, spark_of
 
 pytestmark = [pytest.mark.named, pytest.mark.kafka, pytest.mark.timeout(900), pytest.mark.usefixtures("quick_jvm")]
 
@@ -44,12 +45,13 @@ spark.streams.awaitAnyTermination()
 """
 
 
-def test_every_row_comes_out_once_while_a_producer_writes(tmp_path: Path, topics: Topics) -> None:
+@pytest.mark.parametrize("spark", [IN_FULL, "3.5.9"])
+def test_every_row_comes_out_once_while_a_producer_writes(tmp_path: Path, topics: Topics, spark: str) -> None:
     """Drain, seed with other keys, stop, restore, drain; partitions are added while it runs (1a.4, 1a.5, Law 9)."""
     source, target = topics.create("in", 2), topics.create("copies", 2)
     arguments = (str(tmp_path), topics.servers, source, target)
-    conf = {"spark.jars": spark_jars()}
-    with Deployments(tmp_path) as stream:
+    conf = {"spark.jars": spark_jars(spark)}
+    with Deployments(tmp_path, spark=None if spark == IN_FULL else spark_of(spark)) as stream:
         flow = topics.flow(source, 300)
 
         def wait_batches(driver: Driver, count: int) -> None:

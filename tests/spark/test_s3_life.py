@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from support.s3_requests import S3Request
 from support.s3_server import BUCKET, SECRET_KEY, options_for, striking_proxy
 from support.s3_stream import S3Stream, desk_on_s3, driver_folder
 from support.shell import Desk, shell
+from support.sparks import spark_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -78,12 +80,14 @@ def desk(tmp_path: Path, proxy: StrikingProxy, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.named
-def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real_url: str) -> None:
+@pytest.mark.parametrize("spark", ["", "3.5"])
+def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real_url: str, spark: str) -> None:
     """Deploy, snapshot, stop, restore, drain, seed, kill -9, resume, drain: rows in are rows out (1a.3 on S3A).
 
     The barriers of stops and drains are struck right before the copy that claims their place.
     """
-    stream, striker = S3Stream(desk.base), Striker(real_url, desk.base.name)
+    stream = S3Stream(desk.base, spark=spark_of(spark) if spark else None)
+    striker = Striker(real_url, desk.base.name)
     proxy.hooks.append(striker.hook)
     stream.feed(3)
     first = stream.deploy().json["deployment_id"]
@@ -122,3 +126,22 @@ def test_a_whole_life_on_s3_under_strikes(desk: Desk, proxy: StrikingProxy, real
     assert stream.written() == stream.expected()
     assert shell("snapshot", "verify", "flights", ended["snapshot_id"]).status == 0
     assert "twice" not in shell("events", "flights").out
+
+
+@pytest.mark.named
+def test_state_on_s3_is_rewritten_for_spark_3(desk: Desk, real_url: str) -> None:
+    """A Spark alongside the driver reads and writes the state of a fork on S3; each row is counted once, there and
+    back (Laws 5 and 9)."""
+    stream = S3Stream(desk.base, spark=spark_of("3.5"))
+    stream.feed(3)
+    stream.deploy()
+    rescaled = stream.done("rescale", "--partitions", 3, "--rewriter-spark", sys.prefix)
+    assert rescaled["outcome"] == "upgraded"
+    stream.feed(3)
+    back = stream.done("rollback", "--strategy", "forward")
+    assert back["way"] == "forward"
+    stream.feed(2)
+    home = s3_store(BUCKET, desk.base.name, options_for(real_url))
+    stream.wait_until_read(home, back["new_deployment_id"])
+    assert stream.done("drain")["queries"]["counts"]["state_rows_left"] == 0
+    assert stream.written() == stream.expected()

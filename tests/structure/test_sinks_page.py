@@ -9,7 +9,7 @@ from types import ModuleType
 
 from support.sink_results import EXPECTED, RECORD, Cell
 from support.sink_runs import RUNS
-from support.sparks import SPARKS_4
+from support.sparks import VERSIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -36,7 +36,7 @@ def test_what_was_recorded_is_what_is_expected() -> None:
     cells = [Cell(**raw) for raw in record["cells"]]
     assert {cell.place for cell in cells} <= {(run.spark, sink, case) for run in RUNS for sink, case in run.cases}
     assert [cell for cell in cells if (cell.outcome, cell.by_itself) != EXPECTED[cell.sink][cell.case]] == []
-    assert record["sparks"] == list(SPARKS_4)
+    assert record["sparks"] == list(VERSIONS)
 
 
 def test_what_did_not_run_is_said() -> None:

@@ -25,6 +25,7 @@ from typing import Any
 from airflow_streamstate.launch.processes import ProcessStat, all_processes, has_in_environment, send_signal
 from airflow_streamstate.launch.spark_home import own_pyspark
 from support.drivers import wait_until
+from support.sparks import Spark
 from support.versitygw import die_with_the_test
 
 START_SECONDS = 120.0
@@ -43,10 +44,13 @@ class Daemon:
 
     Args:
         name: names its files and marks its processes.
+        spark: the Spark that it is of, where that is not the one of the tests.
     """
 
-    def __init__(self, name: str, folder: Path, command: list[str], environment: Mapping[str, str]) -> None:
-        home = own_pyspark()
+    def __init__(
+        self, name: str, folder: Path, command: list[str], environment: Mapping[str, str], spark: Spark | None = None
+    ) -> None:
+        home = own_pyspark() if spark is None else spark.home
         assert home is not None, "a cluster needs the whole pyspark, not only its client"
         self.name = name
         self.log_path = folder / f"{name}.log"
@@ -103,10 +107,12 @@ class Cluster:
         folder: an empty folder for its files.
         workers: how many, with one core each.
         recovers: the master keeps what it knows in files, so that a new one continues with the same applications.
+        spark: the Spark that it is of, where that is not the one of the tests.
     """
 
-    def __init__(self, folder: Path, workers: int = 2, *, recovers: bool = True) -> None:
+    def __init__(self, folder: Path, workers: int = 2, *, recovers: bool = True, spark: Spark | None = None) -> None:
         self.folder = folder
+        self.spark = spark
         self.workers: list[Daemon] = []
         self._recovers = recovers
         self._daemons: list[Daemon] = []
@@ -204,7 +210,7 @@ class Cluster:
             "SPARK_DAEMON_JAVA_OPTS": " ".join(options),
             "PYSPARK_PYTHON": sys.executable,
         }
-        daemon = Daemon(name, self.folder, [*command, "--webui-port", "0"], environment)
+        daemon = Daemon(name, self.folder, [*command, "--webui-port", "0"], environment, self.spark)
         self._daemons.append(daemon)
         return daemon
 
@@ -225,11 +231,11 @@ def read_page(address: str) -> str:
 
 
 @contextmanager
-def cluster(*, workers: int = 2, recovers: bool = True) -> Iterator[Cluster]:
+def cluster(*, workers: int = 2, recovers: bool = True, spark: Spark | None = None) -> Iterator[Cluster]:
     """A running cluster; nothing is left of it afterwards, also after a failure."""
     with tempfile.TemporaryDirectory(prefix="spark-cluster-", ignore_cleanup_errors=True) as place:
         (Path(place) / "conf").mkdir()
-        made = Cluster(Path(place), workers, recovers=recovers)
+        made = Cluster(Path(place), workers, recovers=recovers, spark=spark)
         try:
             yield made
         finally:

@@ -83,7 +83,12 @@ class ClusterStream:
         """The words of a deploy of this script."""
         app = self.base / "job.py"
         app.write_text(script)
-        given = [word for item in {**QUICK, **conf}.items() for word in ("--conf", "=".join(item))]
+        settings = {**QUICK, **conf}
+        spark: tuple[object, ...] = ()
+        if self.cluster.spark is not None:
+            settings |= {"spark.driver.extraJavaOptions": quick_jvm.PLAIN}
+            spark = ("--spark", self.cluster.spark.python.parents[1])
+        given = [*spark, *(word for item in settings.items() for word in ("--conf", "=".join(item)))]
         return (
             *("deploy", self.name, "--app", app, "--master", self.cluster.master_url, *given),
             *("--py-files", self.base / "library.py", "--files", self.base / "zero.txt"),

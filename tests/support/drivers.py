@@ -29,6 +29,7 @@ from airflow_streamstate.protocol.terms.version import Artifact, Version
 from airflow_streamstate.store.local import LocalStore
 from support import quick_jvm
 from support.file_sink import rows_in
+from support.sparks import Spark
 
 STREAM = "orders"
 NO_SCRIPT = Artifact(name="job.py", sha256="0" * 64)
@@ -89,11 +90,13 @@ class Deployments:
     Args:
         base: an empty folder. ``in`` below it is the input, ``out`` the usual output.
         attaches: its scripts are submitted themselves, and attach.
+        spark: the Spark of its drivers, where that is not the one of the tests.
     """
 
-    def __init__(self, base: Path, *, attaches: bool = False) -> None:
+    def __init__(self, base: Path, *, attaches: bool = False, spark: Spark | None = None) -> None:
         self.base = base
         self._attaches = attaches
+        self._spark = spark
         self.home = LocalStore(base / "home")
         self.control = StreamControl(self.home, STREAM, SYSTEM_CLOCK)
         self._drivers: list[Driver] = []
@@ -163,7 +166,7 @@ class Deployments:
                     application=NO_SCRIPT,
                     arguments=arguments,
                     master="local[2]",
-                    conf={**CONF, **(conf or {})},
+                    conf={**CONF, **self._quick_options(), **(conf or {})},
                     settings=settings or AgentSettings(command_poll_seconds=0.1, heartbeat_seconds=1.0),
                 ),
                 start=start or StartPlan("fresh"),
@@ -176,6 +179,9 @@ class Deployments:
         )
         self._make_current(deployment_id, token, 1, "run")
         return deployment_id
+
+    def _quick_options(self) -> dict[str, str]:
+        return {} if self._spark is None else {"spark.driver.extraJavaOptions": quick_jvm.PLAIN}
 
     def launch(self, deployment_id: str, attempt: int = 1) -> Driver:
         """The driver of a recorded attempt; its script is where ``record`` puts one."""
@@ -221,6 +227,7 @@ class Deployments:
                 arguments=spec.version.arguments,
                 master=spec.version.master,
                 conf=spec.version.conf,
+                environment={} if self._spark is None else self._spark.environment,
                 driver_config={
                     "home_uri": self.home.uri,
                     "checkpoints_uri": self.home.uri,

@@ -9,26 +9,28 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from support.drivers import wait_until
-from support.maven import fetch_jars, pinned
+from support.maven import fetch_jars
+from support.sink_runs import kafka_jars, pinned_jars
+from support.sparks import IN_FULL
 
 ANSWER_SECONDS = 60
-SPARK_SIDE = "spark-kafka-4.2.0"
 
 
-def spark_jars() -> str:
+def spark_jars(spark: str = IN_FULL) -> str:
     """Spark's own connector and what it needs, for ``spark.jars``.
 
     The packages would do for a user; that Maven Central lacks one of the four at this version is what the fixture is
     about (``spark-token-provider-kafka``, of which an older one works).
     """
-    folder = fetch_jars(SPARK_SIDE, pinned(Path(__file__).with_name("kafka_spark_jars.txt")))
+    parts = kafka_jars(spark)
+    jars = {path: digest for path, digest in pinned_jars().items() if any(part in path for part in parts)}
+    folder = fetch_jars(f"spark-kafka-{spark}", jars)
     return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
 

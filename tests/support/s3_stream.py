@@ -13,11 +13,13 @@ import pytest
 
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.store.base import Store
+from support import quick_jvm
 from support.drivers import CONF, seconds_of
 from support.file_sink import rows_in
 from support.launches import wait_until
 from support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY
 from support.shell import Answer, Desk, desk_with, shell
+from support.sparks import Spark
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 QUICK = tuple(word for key, value in CONF.items() for word in ("--conf", f"{key}={value}"))
@@ -42,9 +44,10 @@ class S3Stream:
 
     Args:
         conf: Spark's configuration besides the usual one.
+        spark: the Spark of its drivers, where that is not the one of the tests.
     """
 
-    def __init__(self, base: Path, conf: Mapping[str, str] | None = None) -> None:
+    def __init__(self, base: Path, conf: Mapping[str, str] | None = None, spark: Spark | None = None) -> None:
         self.base = base
         self.app = base / "job.py"
         self.app.write_text(SCRIPT)
@@ -52,7 +55,11 @@ class S3Stream:
         self.rows = 0
         self.files = 0
         more = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB, **(conf or {})}
-        self._conf = (*QUICK, *(word for key, value in more.items() for word in ("--conf", f"{key}={value}")))
+        own: tuple[object, ...] = ()
+        if spark is not None:
+            more |= {"spark.driver.extraJavaOptions": quick_jvm.PLAIN}
+            own = ("--spark", spark.python.parents[1])
+        self._conf = (*QUICK, *own, *(word for key, value in more.items() for word in ("--conf", f"{key}={value}")))
 
     def feed(self, files: int, rows: int = 10) -> None:
         """Feed ``files`` more files, each row a second later than the one before."""

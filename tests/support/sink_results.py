@@ -15,7 +15,7 @@ from pathlib import Path
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from support.sink_runs import RUNS, Run
-from support.sparks import SPARKS_4
+from support.sparks import VERSIONS
 
 RECORD = Path(__file__).parents[2] / "docs" / "sinks.json"
 _LOST = "10 of 20 rows lost"
@@ -106,7 +106,7 @@ def remember(cells: Sequence[Cell]) -> None:
     places = [(run.spark, sink, case) for run in RUNS for sink, case in run.cases]
     raw = {
         "date": SYSTEM_CLOCK.now().date().isoformat(),
-        "sparks": list(SPARKS_4),
+        "sparks": list(VERSIONS),
         "cells": [asdict(found[place]) for place in places if place in found],
     }
     RECORD.write_text(json.dumps(raw, indent=1) + "\n")

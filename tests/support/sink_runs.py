@@ -21,9 +21,12 @@ from support.maven import fetch_jars, pinned
 from support.sparks import IN_FULL, VERSIONS, spark_of
 
 RUN_SECONDS = 800
-DELTA = "4.4.0"
-KAFKA = {"4.2.0": "4.2.0", "4.2.1": "4.2.0", "4.1.4": "4.1.3", "4.0.5": "4.0.4"}
+KAFKA = {"4.2.0": "4.2.0", "4.2.1": "4.2.0", "4.1.4": "4.1.3", "4.0.5": "4.0.4", "3.5.9": "3.5.7"}
 """Spark -> the release of its connector to Kafka: not every Spark has a separate one."""
+KAFKA_CLIENTS = {"3.5": "3.4.1"}
+"""Line of Spark -> the Kafka client that it was built with, where that is not the one of the other lines."""
+DELTA = {"3.5": "3.3.3"}
+"""Line of Spark -> the newest Delta that has a build for it, where that is not the newest of all."""
 MOST = ("restore", "seed", "from_zero", "replay", "died")
 UNDONE = ("undo", "undo_foreign", "undo_lost")
 _FOLDER = Path(__file__).parent
@@ -65,25 +68,35 @@ class Run:
 
 def _delta(spark: str, cases: tuple[str, ...] = (*MOST, *UNDONE), name: str = "delta") -> Run:
     line = spark.rpartition(".")[0]
-    return Run(
-        f"{name}-{spark}",
-        spark,
-        {"delta": cases},
-        f"Delta {DELTA}",
-        (f"delta-spark_{line}_", "storage"),
-        _DELTA_CONF,
-    )
+    release = DELTA.get(line, "4.4.0")
+    built_for = "" if line == "3.5" else f"{line}_"
+    jars = (f"delta-spark_{built_for}{_scala(line)}-{release}.jar", f"delta-storage-{release}.jar")
+    return Run(f"{name}-{spark}", spark, {"delta": cases}, f"Delta {release}", jars, _DELTA_CONF)
 
 
 def _iceberg(spark: str, version: str, cases: tuple[str, ...] = (*MOST, *UNDONE), name: str = "iceberg") -> Run:
     line = spark.rpartition(".")[0]
-    jars = (f"iceberg-spark-runtime-{line}_2.13-{version}",)
+    jars = (f"iceberg-spark-runtime-{line}_{_scala(line)}-{version}",)
     return Run(f"{name}-{spark}", spark, {"iceberg": cases}, f"Iceberg {version}", jars, _ICEBERG_CONF)
 
 
 def _kafka(spark: str, cases: tuple[str, ...] = (*MOST, "undo"), name: str = "kafka") -> Run:
-    parts = (f"spark-sql-kafka-0-10_2.13-{KAFKA[spark]}.jar", "token-provider", "kafka-clients", "commons-pool2")
-    return Run(f"{name}-{spark}", spark, {"kafka": cases}, "Kafka 4.1.0", parts, needs_broker=True)
+    return Run(f"{name}-{spark}", spark, {"kafka": cases}, "Kafka 4.1.0", kafka_jars(spark), needs_broker=True)
+
+
+def kafka_jars(spark: str) -> tuple[str, ...]:
+    """Parts of the names of the jars by which a Spark reads from Kafka and writes to it."""
+    line = spark.rpartition(".")[0]
+    return (
+        f"spark-sql-kafka-0-10_{_scala(line)}-{KAFKA[spark]}.jar",
+        f"token-provider-kafka-0-10_{_scala(line)}",
+        f"kafka-clients-{KAFKA_CLIENTS.get(line, '3.9.2')}.jar",
+        "commons-pool2",
+    )
+
+
+def _scala(line: str) -> str:
+    return "2.12" if line == "3.5" else "2.13"
 
 
 _TABLES = {"table of files": ("restore", "from_zero")}
@@ -111,7 +124,12 @@ BY_HAND: tuple[Run, ...] = (
     Run("file-undone-4.3.0", "4.3.0", {"file": ("undo",)}),
     *(_delta(spark) for spark in ("4.1.4", "4.2.1")),
     _iceberg("4.0.5", "1.11.0"),
-    *(Run(f"file-{spark}", spark, {"file": (*MOST, "new_output", "undo")}) for spark in ("4.0.5", "4.1.4", "4.2.1")),
+    _delta("3.5.9"),
+    _iceberg("3.5.9", "1.12.0"),
+    *(
+        Run(f"file-{spark}", spark, {"file": (*MOST, "new_output", "undo")})
+        for spark in ("3.5.9", "4.0.5", "4.1.4", "4.2.1")
+    ),
     *(Run(f"plain-{spark}", spark, {**_TABLES, **_PLAIN}) for spark in VERSIONS if spark != IN_FULL),
     *(_kafka(spark) for spark in KAFKA if spark != IN_FULL),
 )
@@ -155,9 +173,13 @@ def results_of(run: Run, folder: Path) -> list[dict[str, str]]:
 
 def jars_of(run: Run) -> list[str]:
     """What its sinks need besides Spark, as paths; fetched if they are not there yet."""
-    listing = pinned(_FOLDER / "sink_jars.txt") | pinned(_FOLDER / "kafka_spark_jars.txt")
-    jars = {path: digest for path, digest in listing.items() if any(part in path for part in run.jars)}
+    jars = {path: digest for path, digest in pinned_jars().items() if any(part in path for part in run.jars)}
     return sorted(str(path) for path in fetch_jars(f"sinks-{run.name}", jars).glob("*.jar")) if jars else []
+
+
+def pinned_jars() -> dict[str, str]:
+    """Path -> sha256 of all jars that any sink or Spark needs."""
+    return pinned(_FOLDER / "sink_jars.txt") | pinned(_FOLDER / "kafka_spark_jars.txt")
 
 
 def _python(run: Run) -> str:

@@ -6,10 +6,9 @@ or the shell needs to start drivers there. ``python tests/support/sparks.py [VER
 
 from __future__ import annotations
 
-import compileall
 import fcntl
 import os
-import py_compile
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,7 +30,9 @@ BESIDE: tuple[str, ...] = (
     "grpcio==1.76.0",  # these two for transformWithState
     "protobuf==6.33.5",  # not older than what the newest Spark was built with
     "pandas==2.3.3",  # older Sparks do not know pandas 3
-    "pyarrow==22.0.0",
+    "pyarrow==22.0.0; python_version >= '3.10'",
+    "pyarrow==21.0.0; python_version < '3.10'",
+    "setuptools<81; python_version >= '3.12'",  # the distutils that Spark 3.5 imports
     "boto3>=1.40,<2",  # for homes on S3
 )
 INSTALL_SECONDS = 900
@@ -57,22 +58,25 @@ class Spark:
         return {"SPARK_HOME": str(self.home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
 
 
-def spark_of(version: str) -> Spark:
+def spark_of(version: str, python: str = "") -> Spark:
     """A Spark by version (``4.1.4``) or by line (``4.1``), installed if it is not there yet.
 
     Safe for several processes at once: one installs, the others wait. What is half installed is never seen.
+
+    Args:
+        python: the interpreter of its environment; "" for one like that of the tests.
 
     Raises:
         RuntimeError: pip could not install it; with the end of what it printed.
     """
     version = NEWEST.get(version, version)
-    folder = cache_folder() / "sparks" / version
+    folder = cache_folder() / "sparks" / (f"{version}-{Path(python).resolve().name}" if python else version)
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with (folder.parent / f"{version}.lock").open("w") as lock:
+        with (folder.parent / f"{folder.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
-                _install(version, folder)
+                _install(version, folder, python or _like_ours())
     home = next(folder.glob("lib/python3*/site-packages/pyspark"))
     return Spark(version, home, folder / "bin" / "python")
 
@@ -91,22 +95,36 @@ def told_by(version: str, script: str, folder: Path) -> str:
     return done.stdout
 
 
-def _install(version: str, folder: Path) -> None:
-    # Its python is the base one: not ours, which may be a venv that is gone tomorrow. Nothing that is used of it
-    # holds its path, so it may be moved: of its scripts only python itself is run.
+def python_of(version: str) -> str | None:
+    """The interpreter of a Python (``3.9``) that is on this machine: on the path, or one of pyenv; None without one."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    on_path = shutil.which(f"python{version}")
+    found = [*([on_path] if on_path else []), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}")))]
+    # A shim of pyenv is on the path also where its version is not chosen.
+    return next((each for each in found if subprocess.run([each, "-c", ""], check=False).returncode == 0), None)
+
+
+def _like_ours() -> str:
+    """The base of our python: not ours itself, which may be a venv that is gone tomorrow."""
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return str(base if base.exists() else sys.executable)
+
+
+def _install(version: str, folder: Path, base: str) -> None:
+    # Nothing that is used of it holds its path, so it may be moved: of its scripts only python itself is run.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{version}-") as made:
         new = Path(made) / "venv"
-        _run(str(base if base.exists() else sys.executable), "-m", "venv", str(new))
+        _run(base, "-m", "venv", str(new))
         python = str(new / "bin" / "python")
         # Half a gigabyte each: a connection that ends on the way is not yet a failure.
         _run(python, "-m", "pip", "install", "--quiet", f"pyspark=={version}", *BESIDE, tries=2)
         _run(python, "-c", "import pyspark, pandas, pyarrow, grpc, google.protobuf, boto3")
-        _compile_zip(next(new.glob("lib/python3*/site-packages/pyspark/python/lib/pyspark.zip")), Path(made) / "zip")
+        archive = next(new.glob("lib/python3*/site-packages/pyspark/python/lib/pyspark.zip"))
+        _compile_zip(archive, Path(made) / "zip", python)
         new.rename(folder)
 
 
-def _compile_zip(archive: Path, made: Path) -> None:
+def _compile_zip(archive: Path, made: Path, python: str) -> None:
     """Put the compiled modules alongside the sources in the zip that Spark gives its workers.
 
     Else each worker compiles pyspark again, and on a busy machine one of transformWithState does not call back within
@@ -114,8 +132,7 @@ def _compile_zip(archive: Path, made: Path) -> None:
     """
     with zipfile.ZipFile(archive) as whole:
         whole.extractall(made)
-    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    compileall.compile_dir(made, quiet=2, legacy=True, invalidation_mode=unchecked, stripdir=str(made))
+    _run(python, "-m", "compileall", "-qq", "-b", "-s", str(made), "--invalidation-mode", "unchecked-hash", str(made))
     fresh = archive.with_suffix(".fresh")
     with zipfile.ZipFile(fresh, "w") as whole:
         for path in sorted(path for path in made.rglob("*") if path.is_file()):

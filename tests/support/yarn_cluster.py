@@ -20,6 +20,7 @@ from xml.sax.saxutils import escape
 from airflow_streamstate.launch.spark_home import own_pyspark
 from support.kafka_broker import _free_ports
 from support.maven import fetch_jars, pinned
+from support.sparks import Spark
 from support.versitygw import die_with_the_test
 
 VERSION = "3.5.0"
@@ -87,9 +88,12 @@ class YarnCluster:
             "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
         }
 
-    def words(self) -> tuple[str, ...]:
-        """Of the shell: the launcher, this cluster, and small drivers."""
-        options = (word for name, value in self.options.items() for word in ("--launcher-option", f"{name}={value}"))
+    def words(self, spark: Spark | None = None) -> tuple[str, ...]:
+        """Of the shell: the launcher, this cluster, and small drivers; of another Spark than that of the tests."""
+        given = self.options
+        if spark is not None:
+            given |= {"python": str(spark.python), "spark_yarn_jars": f"local:{spark.home}/jars/*"}
+        options = (word for name, value in given.items() for word in ("--launcher-option", f"{name}={value}"))
         conf = (word for name, value in self.conf.items() for word in ("--conf", f"{name}={value}"))
         return ("--launcher", "yarn", *options, *conf)
 

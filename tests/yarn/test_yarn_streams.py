@@ -10,16 +10,14 @@ import pytest
 from support.cluster_stream import WAIT
 from support.flights import JOBS, Flights, counts, counts_of
 from support.launches import wait_until
-from support.quick_jvm import OPTIONS
+from support.quick_jvm import OPTIONS, PLAIN
 from support.shell import Desk, desk_with, done, shell
+from support.sparks import spark_of
 from support.watching import watching
 from support.yarn_cluster import YarnCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.named]
-QUICK = (
-    *("--conf", f"spark.driver.extraJavaOptions={OPTIONS}", "--conf", "spark.log.level=WARN"),
-    *("--conf", "spark.sql.streaming.pollingDelay=50ms"),
-)
+QUICK = ("--conf", "spark.log.level=WARN", "--conf", "spark.sql.streaming.pollingDelay=50ms")
 
 
 @pytest.fixture
@@ -29,16 +27,23 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         yield made
 
 
-def test_a_stream_moves_to_yarn_is_killed_restarted_upgraded_and_drained(desk: Desk, yarn: YarnCluster) -> None:
+@pytest.mark.parametrize("spark", ["", "3.5"])
+def test_a_stream_moves_to_yarn_is_killed_restarted_upgraded_and_drained(
+    desk: Desk, yarn: YarnCluster, monkeypatch: pytest.MonkeyPatch, spark: str
+) -> None:
     """Warm, with its state; what a person kills in YARN's own page continues by itself; every flight is counted once
-    (Laws 1, 2, 9 and 12)."""
+    (Laws 1, 2, 9 and 12). On the Spark of the tests, and on one that ``SPARK_HOME`` names."""
+    own = spark_of(spark) if spark else None
+    for name, value in (own.environment if own is not None else {}).items():
+        monkeypatch.setenv(name, value)
     flights = Flights(desk.base / "flights", 4)
     lines = flights.feed()
     job = JOBS / "count_by_origin.py"
-    local = ("--app", job, "--master", "local[2]", *QUICK, "--on-failure", "restart", "--initial-backoff", 0)
+    java = ("--conf", f"spark.driver.extraJavaOptions={OPTIONS if own is None else PLAIN}")
+    local = ("--app", job, "--master", "local[2]", *java, *QUICK, "--on-failure", "restart", "--initial-backoff", 0)
     quick = ("--setting", "lost_after_seconds=10", "--setting", "heartbeat_seconds=1")
     done("deploy", "flights", *local, *quick, *WAIT, "--", *flights.arguments)
-    moved = done("upgrade", "flights", *yarn.words(), *WAIT)
+    moved = done("upgrade", "flights", *yarn.words(own), *WAIT)
     assert moved["outcome"] == "upgraded"
     lines += flights.feed()
     (application_id,) = yarn.running()

@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from airflow_streamstate.checkpoint.fork import fork
-from airflow_streamstate.checkpoint.guards import ENCODING, guard_checkpoint, line_of
+from airflow_streamstate.checkpoint.guards import guard_checkpoint
 from airflow_streamstate.checkpoint.log import (
     NO_OFFSET,
     Checkpoint,
     OffsetEntry,
     format_offset_entry,
-    parse_offset_entry,
 )
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
 from airflow_streamstate.checkpoint.seed import rewritten_entries
-from airflow_streamstate.checkpoint.state_files import value_columns
+from airflow_streamstate.checkpoint.state_files import column_names
 from airflow_streamstate.connectors.registry import moves_of_batch
 from airflow_streamstate.driver.attempt.attempt import Attempt
 from airflow_streamstate.driver.attempt.attempt_snapshots import (
@@ -64,7 +63,14 @@ from airflow_streamstate.older_python import zipped
 from airflow_streamstate.plan.codes import Comparison, Difference, compared, difference, refusing, remedies_of
 from airflow_streamstate.plan.comparison import compare_deployments, does_the_same
 from airflow_streamstate.plan.model import PlannedSink, QueryPlan, RecordedPlan
-from airflow_streamstate.plan.record import kept_differences, moved_plan, plans_behind, recorded_plans, settled
+from airflow_streamstate.plan.record import (
+    kept_differences,
+    moved_plan,
+    plans_behind,
+    recorded_plans,
+    reordered_keys,
+    settled,
+)
 from airflow_streamstate.protocol.events import BatchRepeated, QueryStart
 from airflow_streamstate.protocol.manifest import QuerySnapshot, SnapshotManifest, moved_query
 from airflow_streamstate.protocol.positions import SourceMove
@@ -525,32 +531,33 @@ class Continuing:
             return read
         behind = plans_behind(self._attempt.control, self._attempt.deployment_id, name, batch_id)
         if not behind:
-            return self._unrecorded(name, read, batch_id)
+            return self._unrecorded(name, read)
         found = [(maker, self._compare(name, read, maker)) for maker in behind]
         for maker, comparison in found:
             if not self._refused(maker, comparison):
                 return self._fitting(name, read, maker, comparison)
         raise self._refusal(name, *found[0])
 
-    def _unrecorded(self, name: str, read: ReadPlan, batch_id: int) -> ReadPlan:
+    def _unrecorded(self, name: str, read: ReadPlan) -> ReadPlan:
         """State of which no plan is recorded, as after an adoption, is compared as far as its schemas show it.
 
         Raises:
-            StartRefusedError: it keeps other values, and the user did not accept that; or Spark 3.5 made it, and this
-                one has its keys in another order.
+            StartRefusedError: it keeps other values, and the user did not accept that; or it has its keys in another
+                order.
         """
         attempt = self._attempt
-        if read.plan is not None and _is_in_another_order(attempt, name, read.plan, batch_id):
-            raise StartRefusedError(
-                f"Spark 3.5 made the state of query {name}, and may order the columns of dropDuplicates in another way",
-                query_name=name,
-                verdict="needs-drain",
-                spark_version=attempt.spark_version,
-                next_step="Start it on Spark 3.5; an upgrade from there compares the order, and drains if it differs.",
-            )
         found: tuple[Difference, ...] = ()
         if read.plan is not None and rewrite_of(attempt, name) is None:
-            found = tuple(kept_differences(read.plan, partial(_kept_columns, attempt, name)))
+            columns_of = partial(_kept_columns, attempt, name)
+            found = tuple(kept_differences(read.plan, columns_of))
+            for reordered in reordered_keys(read.plan, columns_of):
+                raise StartRefusedError(
+                    f"the state of query {name} has the columns of dropDuplicates in another order: {reordered.reason}",
+                    query_name=name,
+                    verdict=reordered.verdict,
+                    spark_version=attempt.spark_version,
+                    next_step="Start it on the Spark that made the state; an upgrade from there drains it.",
+                )
         if found and not (attempt.accepts_hazards or attempt.spec.start.accept_hazards):
             raise StartRefusedError(
                 f"the state of query {name} was made by another plan than this start has, and no record has that plan",
@@ -637,35 +644,10 @@ def _continued_batch(attempt: Attempt, name: str) -> int | None:
     return known.position.batch_id
 
 
-DEDUPLICATIONS = ("deduplicate", "deduplicate_within_watermark")
-MOST_IN_ORDER = 4
-"""Up to so many columns Scala's sets keep their order; a larger one has another order in Scala 2.12 than in 2.13."""
-
-
-def _is_in_another_order(attempt: Attempt, name: str, plan: QueryPlan, batch_id: int) -> bool:
-    body = _continued_file(attempt, name, f"offsets/{batch_id}")
-    if body is None:
-        return False
-    return may_reorder_keys(plan, parse_offset_entry(body, key=f"offsets/{batch_id}"), attempt.spark_version)
-
-
-def may_reorder_keys(plan: QueryPlan, entry: OffsetEntry, runs_on: str) -> bool:
-    """Whether a Spark may have the keys of a state of Spark 3.5 in another order: then rows come out twice, unseen.
-
-    Args:
-        entry: of the batch whose state it is.
-        runs_on: the version of the Spark that is to continue it.
-    """
-    line = line_of(runs_on)
-    if ENCODING in entry.conf or line is None or line < (4, 0):
-        return False
-    return any(one.kind in DEDUPLICATIONS and len(one.keys) > MOST_IN_ORDER for one in plan.operators)
-
-
-def _kept_columns(attempt: Attempt, name: str, operator_id: int) -> tuple[str, ...] | None:
-    """The columns of the values of an operator's state that a start would continue; None where unknown."""
+def _kept_columns(attempt: Attempt, name: str, operator_id: int) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The columns of the keys and values of an operator's state that a start would continue; None where unknown."""
     body = _continued_file(attempt, name, f"state/{operator_id}/0/_metadata/schema")
-    return None if body is None else value_columns(body)
+    return None if body is None else column_names(body)
 
 
 def _continued_file(attempt: Attempt, name: str, path: str) -> bytes | None:

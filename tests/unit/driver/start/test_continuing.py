@@ -8,17 +8,14 @@ from typing import NoReturn
 
 import pytest
 
-from airflow_streamstate.checkpoint.guards import ENCODING
-from airflow_streamstate.checkpoint.log import OffsetEntry
 from airflow_streamstate.driver.start import query_start
-from airflow_streamstate.driver.start.checkpoints import NOT_KNOWN, may_reorder_keys
+from airflow_streamstate.driver.start.checkpoints import NOT_KNOWN
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.record import plans_behind, recorded_plans
 from airflow_streamstate.protocol import layout
 from airflow_streamstate.protocol.commands import DrainNotification, StopRequest
 from airflow_streamstate.protocol.events import Drained, Failed, QueryStarted, Stopped
 from airflow_streamstate.protocol.records import StartPlan
-from support.plan_golden import golden
 from support.scripted_rehearsal import keep_plan
 from support.simulated_driver import (
     STREAM,
@@ -296,23 +293,3 @@ def test_two_queries_that_have_changed_names_are_refused(stream: SimulatedStream
     stream.deploy(2, StartPlan("restore", stream.events_of(Stopped)[0].snapshot_id, "d-0001"))
     assert stream.run(waiting_script(two, one, names=names), "d-0002") == 1
     assert refused(stream, "d-0002")
-
-
-@pytest.mark.parametrize(
-    ("columns", "pins", "runs_on", "reordered"),
-    [
-        (5, {}, "4.2.0", True),
-        (5, {}, "3.5.9", False),
-        (5, {}, "", False),
-        (5, {ENCODING: "unsaferow"}, "4.2.0", False),
-        (4, {}, "4.2.0", False),
-    ],
-)
-def test_keys_of_a_state_of_spark_3_may_have_another_order(
-    columns: int, pins: dict[str, str], runs_on: str, reordered: bool
-) -> None:
-    """Law 17: an adoption compares no plan, and five columns of one type would take each other's place (Law 14)."""
-    known = golden("deduplicated")
-    operator = replace(known.operators[0], keys=(known.operators[0].keys[0],) * columns)
-    plan = replace(known, operators=(operator,))
-    assert may_reorder_keys(plan, OffsetEntry(0, 0, pins, ("-",)), runs_on) is reordered
