@@ -10,7 +10,7 @@ import pytest
 from support.flights import JOBS, Flights, counts, counts_of
 from support.quick_jvm import PLAIN
 from support.shell import Desk, desk_with, done
-from support.sparks import python_of, spark_of
+from support.sparks import SCALA_213, python_of, spark_of
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(1_800)]
 
@@ -50,9 +50,10 @@ def test_each_flight_is_counted_once_on_this_python(desk: Desk, line: str, versi
     live(desk, spark_of(line, python).python.parents[1])
 
 
-def test_each_flight_is_counted_once_on_the_first_spark_3_of_vendors(desk: Desk) -> None:
-    """The same on Spark 3.5.1."""
-    live(desk, spark_of("3.5.1").python.parents[1])
+@pytest.mark.parametrize("version", ["3.5.1", SCALA_213])
+def test_each_flight_is_counted_once_on_another_build_of_spark_3(desk: Desk, version: str) -> None:
+    """The same on the first release of Spark 3.5 that vendors have, and on the build for Scala 2.13."""
+    live(desk, spark_of(version).python.parents[1])
 
 
 def live(desk: Desk, spark: Path) -> None:

@@ -58,6 +58,8 @@ class S3Stream:
         own: tuple[object, ...] = ()
         if spark is not None:
             more |= {"spark.driver.extraJavaOptions": quick_jvm.PLAIN}
+            # The default of newer Hadoops. Hadoop 3.3 removes markers by a request which this server does not fulfil.
+            more |= {"spark.hadoop.fs.s3a.directory.marker.retention": "keep"}
             own = ("--spark", spark.python.parents[1])
         self._conf = (*QUICK, *own, *(word for key, value in more.items() for word in ("--conf", f"{key}={value}")))
 

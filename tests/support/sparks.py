@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.go_program import cache_folder
+from support.maven import fetch_jars, pinned
 
 NEWEST: dict[str, str] = {"3.5": "3.5.9", "4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1", "4.3": "4.3.0"}
 """The one release of each Spark that the tests know."""
@@ -36,6 +37,9 @@ BESIDE: tuple[str, ...] = (
     "boto3>=1.40,<2",  # for homes on S3
 )
 INSTALL_SECONDS = 900
+SCALA_213 = "3.5.9-scala-2.13"
+"""The build of Spark 3.5 for the other Scala: PyPI has it for 2.12 alone, its jars are on Maven Central."""
+_SCALA_213_JARS = Path(__file__).with_name("spark_3_scala_213_jars.txt")
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,11 @@ def python_of(version: str) -> str | None:
     on_path = shutil.which(f"python{version}")
     found = [*([on_path] if on_path else []), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}")))]
     # A shim of pyenv is on the path also where its version is not chosen.
-    return next((each for each in found if subprocess.run([each, "-c", ""], check=False).returncode == 0), None)
+    return next((each for each in found if _is_usable(each)), None)
+
+
+def _is_usable(python: str) -> bool:
+    return subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode == 0
 
 
 def _like_ours() -> str:
@@ -117,7 +125,12 @@ def _install(version: str, folder: Path, base: str) -> None:
         _run(base, "-m", "venv", str(new))
         python = str(new / "bin" / "python")
         # Half a gigabyte each: a connection that ends on the way is not yet a failure.
-        _run(python, "-m", "pip", "install", "--quiet", f"pyspark=={version}", *BESIDE, tries=2)
+        of_pypi = version.partition("-scala-")[0]
+        _run(python, "-m", "pip", "install", "--quiet", f"pyspark=={of_pypi}", *BESIDE, tries=2)
+        if version == SCALA_213:
+            jars = next(new.glob("lib/python3*/site-packages/pyspark/jars"))
+            shutil.rmtree(jars)
+            shutil.copytree(fetch_jars(version, pinned(_SCALA_213_JARS)), jars)
         _run(python, "-c", "import pyspark, pandas, pyarrow, grpc, google.protobuf, boto3")
         archive = next(new.glob("lib/python3*/site-packages/pyspark/python/lib/pyspark.zip"))
         _compile_zip(archive, Path(made) / "zip", python)

@@ -12,7 +12,7 @@ from support.flights import JOBS, Flights, counts, counts_of
 from support.launches import wait_until
 from support.quick_jvm import OPTIONS, PLAIN
 from support.shell import Desk, desk_with, done, shell
-from support.sparks import spark_of
+from support.sparks import IN_FULL, spark_of
 from support.watching import watching
 from support.yarn_cluster import YarnCluster
 
@@ -32,11 +32,12 @@ def test_a_stream_moves_to_yarn_is_killed_restarted_upgraded_and_drained(
     desk: Desk, yarn: YarnCluster, monkeypatch: pytest.MonkeyPatch, spark: str
 ) -> None:
     """Warm, with its state; what a person kills in YARN's own page continues by itself; every flight is counted once
-    (Laws 1, 2, 9 and 12). On the Spark of the tests, and on one that ``SPARK_HOME`` names."""
+    (Laws 1, 2, 9 and 12). On the Spark of the tests; on one that ``SPARK_HOME`` names, and from
+    there to the other."""
     own = spark_of(spark) if spark else None
     for name, value in (own.environment if own is not None else {}).items():
         monkeypatch.setenv(name, value)
-    flights = Flights(desk.base / "flights", 4)
+    flights = Flights(desk.base / "flights", 5)
     lines = flights.feed()
     job = JOBS / "count_by_origin.py"
     java = ("--conf", f"spark.driver.extraJavaOptions={OPTIONS if own is None else PLAIN}")
@@ -60,6 +61,13 @@ def test_a_stream_moves_to_yarn_is_killed_restarted_upgraded_and_drained(
     lines += flights.feed()
     done("upgrade", "flights", "--app", JOBS / "count_by_origin_v2.py", *WAIT, "--", *flights.arguments)
     lines += flights.feed()
+    if own is not None:
+        for name in own.environment:
+            monkeypatch.delenv(name)
+        moved = done("upgrade", "flights", *yarn.words(), "--conf", "spark.sql.ansi.enabled=false", *WAIT)
+        assert moved["outcome"] == "upgraded"
+        assert IN_FULL in shell("events", "flights", "--deployment", moved["new_deployment_id"], "--json").out
+        lines += flights.feed()
     done("drain", "flights", *WAIT)
     assert counts_of(list(flights.written()), "origin") == counts(lines, "origin")
     assert done("audit", "flights")["ok"] is True
