@@ -1,6 +1,7 @@
 """Write ``docs/reference/compatibility.md`` from what was run: ``python docs/compatibility.py``.
 
-A test fails when the page is stale.
+It also writes the moves that ``streamstate plan`` knows, ``airflow_streamstate/plan/spark_moves.json``. A test fails
+when one of them is stale.
 
 The results are ``docs/compatibility.json``. ``tox -e tests -- --tier named tests/compat`` adds to it where
 ``STREAMSTATE_COMPAT_RESULTS`` names it. A cell that was not run says so.
@@ -10,104 +11,99 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from airflow_streamstate.checkpoint.guards import Line, line_of
 from airflow_streamstate.launch.submit_options import KNOWN_BAD
+from airflow_streamstate.plan.comparison import (
+    KINDS,
+    MOVED_STREAMS,
+    STORES,
+    Moved,
+    State,
+    as_text,
+    fate_of,
+    moved_streams,
+    state_words,
+)
 
 DOCS = Path(__file__).resolve().parent
+MOVES_FILE = DOCS.parent / "airflow_streamstate" / "plan" / MOVED_STREAMS
 SPARKS = ("3.5.9", "4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
-CELLS = (
-    "rocksdb",
-    "hdfs",
-    "rocksdb, changelog",
-    "rocksdb, format 2",
-    "rocksdb, format 2, changelog",
-    "rocksdb, offset log 2",
-    "rocksdb, maps and clocks",
-    "rocksdb, shared",
-    "hdfs, shared",
-)
-SHARED = CELLS[-2:]
-"""Cells that Spark 3.5 has, too."""
-SINCE = {"rocksdb, offset log 2": "4.2"}
-"""The first line of Spark that writes what is in a cell, where that is not the first of all."""
-NOT_THERE = "not there"
+LINES = tuple(dict.fromkeys(line for line in map(line_of, SPARKS) if line is not None))
+NOT_THERE = "absent"
 NOT_RUN = "not run"
 Lives = dict[tuple[str, str, str, str, str], dict[str, Any]]
+Move = tuple[Line, Line]
+Item = TypeVar("Item")
+Kind = TypeVar("Kind", bound=Hashable)
 
 HEAD = """\
 # Versions of Spark and Airflow
 
 <!-- written by docs/compatibility.py from docs/compatibility.json; edit those -->
 
-What was tried on which Spark, and between which versions of Spark a stream can move. A driver runs on the Spark that
-`SPARK_HOME` or an Airflow Spark connection names; this package need not be installed there.
+What was tried on which Spark, and from one to another. A driver runs on the Spark that `--spark`, `SPARK_HOME`
+or an Airflow Spark connection names; this package need not be installed there.
 
-Each cell is one stream with four queries: windows, `dropDuplicatesWithinWatermark`, an outer stream-stream join, and
-`transformWithState` with values, lists and event-time timers (RocksDB only). *maps and clocks* has two other queries of
-`transformWithState`: maps with event-time timers, and processing-time timers with values and maps that expire. *shared*
-has six queries that Spark 3.5 knows, too: windows, sessions, `dropDuplicatesWithinWatermark`, an inner and an outer
-stream-stream join, and `applyInPandasWithState` with event-time timeouts.
-
-- *exact*: over fresh start, stop, restore, drain and seed each row came out once, and each timer fired once;
+- *exact*: from fresh start to seed each row came out once, each timer fired once;
 - *refused*: before anything is changed;
-- *not there*: this Spark does not have the format; *not run*: not tried.
+- *absent*: this Spark does not have it; *not run*: not tried.
 """
 MOVES = """\
 ## Moves between versions
 
-A stream is stopped or drained on one Spark, and deployed on another.
+With the state; `streamstate plan --spark` names the row of each query.
 """
 AIRFLOWS = (
     (
         "3.1.8",
         "5.0.1",
-        "the tests of operators, sensors, hooks, triggers and provider (`tox -e airflow31`)",
+        "tests of operators, sensors, hooks, triggers, provider (`tox -e airflow31`)",
         "November 2026",
     ),
-    ("3.2.2", "6.0.2", "the same tests (`tox -e airflow32`)", "2026-11-27"),
+    ("3.2.2", "6.0.2", "the same (`tox -e airflow32`)", "2026-11-27"),
     (
         "3.3.2",
         "6.3.4",
-        "the tests of all tiers, with all components; metadata in SQLite and PostgreSQL 16",
+        "tests of all tiers, with all components; metadata in SQLite and PostgreSQL 16",
         "with each change",
     ),
-    ("3.4.0b2", "6.3.4", "the same tests as on 3.2.2 (`tox -e airflow34`)", "2026-11-27"),
+    ("3.4.0b2", "6.3.4", "as on 3.2.2 (`tox -e airflow34`)", "2026-11-27"),
 )
 """Airflow, its apache-spark provider, what ran, and when last."""
 TAIL = """\
 ## What is refused, and when
 
-- A deploy on an older line of Spark than the one that wrote the state, unless every such move of *rocksdb*
-  and *hdfs* (to 3.5: of *shared*) was run and *exact*: `deploy` refuses it while the old version still runs, and the
-  driver at `start()`. Changelogs and state checkpoint format 2 follow their store. State of a batch that was written
-  and not committed counts, too. A drained stream is seeded on any Spark.
+- What the table refuses: by `deploy` while the old version still runs, and by the driver at `start()`. What was
+  *not run*, changelogs and state checkpoint format 2 go with the other states of their store. State of a batch that was
+  written and not committed counts, too. A drained stream is seeded on any Spark.
 - A checkpoint in offset log 2 on Spark 4.0 or 4.1. Drained, it is seeded there in offset log 1.
 - At `start()`: state checkpoint format 2 with the HDFS-backed store, other state stores; named sources in offset log 1;
   named sinks (`spark.sql.streaming.queryEvolution.enableSinkEvolution`); a source without a name that occurs twice in a
   plan (`rows.union(rows)`), in offset log 2: create two readers.
 
-Not tried: offset log 2 with the HDFS-backed store, changelogs or state checkpoint format 2; `transformWithState` with
-an initial state, or in a chain of operators, between versions.
+Not tried: an initial state of `transformWithState`, chains of operators.
 
 ## Offset log 2 and named sources
 
-Spark 4.2 and newer write offset log 2 if `spark.sql.streaming.offsetLog.formatVersion` is 2. A checkpoint keeps the log
-that it started with; a seed uses the current setting.
+Spark 4.2 and newer write offset log 2 if `spark.sql.streaming.offsetLog.formatVersion` is 2. A checkpoint keeps its
+log; a seed uses the current setting.
 
 Names (`.name("orders")`, with `spark.sql.streaming.queryEvolution.enableSourceEvolution`) need offset log 2.
 
-- **A seed**: a new source starts where its options say, a removed one is left at its offset; both are reported. The
+- **A seed**: a new source starts where its options say, a removed one stays at its offset; both are reported. The
   others keep their positions in any order, also under another name if a [connector](../how-to/connectors.md) knows the
   source. Another source under a known name is refused.
 - **A restore**: the names stay, or it is refused. Without state the order of the sources may change.
 
 ## Settings that Spark does not keep
 
-Spark pins the formats of state in the offset log, and a stream keeps them on every newer Spark. The state checkpoint
-format is not pinned: another one is refused at `start()`; a drained stream is seeded in any. Changelog checkpointing
-is not pinned either.
+Spark pins the formats of state in the offset log, and a stream keeps them on every newer Spark. Not the state
+checkpoint format: another one is refused at `start()`; a drained stream is seeded in any. Nor changelog checkpointing.
 """
 
 
@@ -118,69 +114,180 @@ BAD = """\
 deployments of the home; `streamstate plan` names them in `notes`.
 """
 REWRITTEN = "With the state rewritten into RocksDB and three partitions by Spark 4.2.0 (`--rewriter-spark`):"
-FEWEST = 10
-"""Results of a kind of move from which on all moves are named, those that were not run as such."""
 
 
 def page(results: dict[str, Any]) -> str:
     """The page that these results make."""
-    lives: Lives = {
+    lives = _lives(results)
+    cells = results["cells"]
+    others = [cell for cell, facts in cells.items() if facts["store"] not in STORES]
+    moves = [MOVES, *_by_state(moved_streams(moved(results))), *_other_formats(lives, others), *_seeds(lives, cells)]
+    moves += _rewritten(lives, cells)
+    return "\n".join([HEAD, *_own(lives, cells), "", *moves, *_known_bad(), "", *_airflows(), "", TAIL])
+
+
+def moved(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """The streams and their moves by lines of Spark, as the package has them."""
+    lives = _lives(results)
+    return [
+        {
+            "store": facts["store"],
+            "settings": facts["settings"],
+            "states": facts["states"],
+            "exact": [_named(move) for move, outcome in _moves(lives, cell, "restore").items() if outcome == "exact"],
+        }
+        for cell, facts in results["cells"].items()
+    ]
+
+
+def packed(results: dict[str, Any]) -> str:
+    """The same as the text of a file, a stream a line."""
+    return "[\n" + ",\n".join(f" {json.dumps(one)}" for one in moved(results)) + "\n]\n"
+
+
+def _lives(results: dict[str, Any]) -> Lives:
+    return {
         tuple(life[name] for name in ("spark", "do", "cell", "of", "how")): life  # type: ignore[misc]
         for life in results["lives"]
     }
-    moves = [MOVES, *_moves(lives, "restore"), *_moves(lives, "seed"), *_rewritten(lives)]
-    return "\n".join([HEAD, *_own(lives), "", *moves, *_known_bad(), "", *_airflows(), "", TAIL])
 
 
-def _own(lives: Lives) -> list[str]:
+def _moves(lives: Lives, cell: str, how: str) -> dict[Move, str]:
+    """What came of the moves of a cell between lines: one outcome, or all that releases of a line had."""
+    found: dict[Move, set[str]] = defaultdict(set)
+    for (after, _, name, before, way), life in lives.items():
+        move = line_of(before), line_of(after)
+        if (name, way) == (cell, how) and None not in move and move[0] != move[1]:
+            found[move].add(life["outcome"])  # type: ignore[index]
+    return {move: ", ".join(sorted(found[move])) for move in sorted(found)}
+
+
+def _named(move: Move) -> str:
+    return " to ".join(map(as_text, move))
+
+
+def _grouped(pairs: Iterable[tuple[Kind, Item]]) -> dict[Kind, list[Item]]:
+    found: dict[Kind, list[Item]] = {}
+    for kind, item in pairs:
+        found.setdefault(kind, []).append(item)
+    return found
+
+
+def _ways(moves: Iterable[Move]) -> str:
+    """Moves as text, those to the same lines together: ``4.2, 4.3 to 4.0, 4.1``."""
+    targets = _grouped(sorted(moves))
+    whole = _grouped((tuple(targets[before]), before) for before in targets)
+    return "; ".join(f"{_listed(before)} to {_listed(after)}" for after, before in whole.items())
+
+
+def _listed(lines: Iterable[Line]) -> str:
+    found = sorted(set(lines))
+    places = [LINES.index(line) for line in found]
+    if len(found) > 2 and places[-1] - places[0] == len(found) - 1:
+        return f"{as_text(found[0])}-{as_text(found[-1])}"
+    return ", ".join(map(as_text, found))
+
+
+def _own(lives: Lives, cells: dict[str, Any]) -> list[str]:
     days = sorted(life["on"] for (_, do, *_), life in lives.items() if do == "live")
     when = f"Run from {days[0]} to {days[-1]}." if days else "Not run."
-    lines = ["## On each Spark", "", when, "", _row(["state", *SPARKS]), _row(["---"] * (len(SPARKS) + 1))]
-    lines += [_row([cell, *(_outcome(lives, (spark, "live", cell, "", "")) for spark in SPARKS)]) for cell in CELLS]
-    return lines
+    lines = ["## On each Spark", "", when, "", *_head(["stream", *SPARKS])]
+    alike = _grouped(
+        (tuple(_outcome(lives, (spark, "live", cell, "", ""), facts["since"]) for spark in SPARKS), cell)
+        for cell, facts in cells.items()
+    )
+    lines += [_row(["; ".join(names), *outcomes]) for outcomes, names in alike.items()]
+    states = dict.fromkeys(state for facts in cells.values() for state in facts["states"])
+    alike_states = _grouped(
+        (tuple(cell for cell in cells if state in cells[cell]["states"]), state) for state in states
+    )
+    lines += ["", "Queries of the streams:", ""]
+    return lines + [
+        f"- {_states(map(str.split, found))}: {_most(names, cells)}." for names, found in alike_states.items()
+    ]
 
 
-def _moves(lives: Lives, how: str) -> list[str]:
-    lines = [f"{'With its state (restore)' if how == 'restore' else 'After a drain (seed)'}:", ""]
-    cells: dict[str, list[str]] = {}
-    for cell in CELLS:
-        keys = [(after, "take", cell, before, how) for before in SPARKS for after in SPARKS if after != before]
-        keys = [key for key in keys if _outcome(lives, key) != NOT_THERE or key in lives]
-        found = [key for key in keys if key in lives]
-        if found:
-            cells.setdefault(_listed(lives, keys if len(found) >= FEWEST else found), []).append(cell)
-    return [*lines, *(f"- {'; '.join(names)}: {moves}." for moves, names in cells.items()), ""]
+def _most(names: Iterable[str], cells: Iterable[str]) -> str:
+    """The names of streams; by those that are left out where these are fewer."""
+    left = [cell for cell in cells if cell not in names]
+    return "; ".join(names) if len(left) > 2 else f"all but {'; '.join(left)}"
 
 
-def _rewritten(lives: Lives) -> list[str]:
+def _states(states: Iterable[Iterable[str]]) -> str:
+    return "; ".join(state_words(tuple(state)) for state in states)
+
+
+def _by_state(streams: list[Moved]) -> list[str]:
+    """The table: a row for each store and its states with the same outcomes, a column for moves with the same."""
+    states = dict.fromkeys(state for one in streams for state in one.states)
+    rows = [
+        (one, state)
+        for one in STORES
+        for state in states
+        if any(state in stream.states for stream in streams if stream.store == one)
+    ]
+    notes: dict[str, int] = {}
+    every = [(before, now) for before in LINES for now in LINES if before != now]
+    by_move = {move: tuple(_cell(state, store, move, streams, notes) for store, state in rows) for move in every}
+    columns = _grouped((outcomes, move) for move, outcomes in by_move.items())
+    lines = _head(["state", *(_ways(moves) for moves in columns.values())])
+    alike = _grouped(
+        ((store, tuple(column[number] for column in columns)), state) for number, (store, state) in enumerate(rows)
+    )
+    lines += [_row([f"{store}: {_states(found)}", *outcomes]) for (store, outcomes), found in alike.items()]
+    lines += ["", *(f"{number}. {note}." for note, number in notes.items())]
+    had = {state[0] for state in states}
+    missing = [words for kind, words in KINDS.items() if kind not in had]
+    return [*lines, "", f"No stream has {', '.join(missing)}.", ""]
+
+
+def _cell(state: State, store: str, move: Move, streams: list[Moved], notes: dict[str, int]) -> str:
+    fate, why = fate_of(state, store, *move, streams)
+    numbers = sorted(notes.setdefault(note[0].upper() + note[1:], len(notes) + 1) for note in map(_as_code, why))
+    if not numbers:
+        return {"exact": "exact", "refused": "refused", "not tried": NOT_RUN, "not there": NOT_THERE}[fate]
+    return f"{'exact with' if fate == 'exact' else fate} {' '.join(f'({number})' for number in numbers)}"
+
+
+def _as_code(note: str) -> str:
+    return f"`{note}`" if "=" in note else note
+
+
+def _seeds(lives: Lives, cells: dict[str, Any]) -> list[str]:
+    return ["After a drain:", "", *_lists(lives, cells, "seed"), ""]
+
+
+def _other_formats(lives: Lives, cells: list[str]) -> list[str]:
+    return ["In other formats:", "", *_lists(lives, cells, "restore"), ""]
+
+
+def _lists(lives: Lives, cells: Iterable[str], how: str) -> list[str]:
+    alike: dict[str, list[str]] = {}
+    for cell in cells:
+        outcomes = _grouped((outcome, move) for move, outcome in _moves(lives, cell, how).items())
+        if outcomes:
+            words = "; ".join(f"{_ways(moves)} {outcome}" for outcome, moves in outcomes.items())
+            alike.setdefault(words, []).append(cell)
+    return [f"- {'; '.join(names)}: {words}." for words, names in alike.items()]
+
+
+def _rewritten(lives: Lives, cells: dict[str, Any]) -> list[str]:
     """Lives in which the state was rewritten, on a Spark that cannot do it or on the way to one that can."""
-    cells: dict[str, list[str]] = {}
-    for cell in CELLS:
-        keys = [(after, "take", cell, before, "rescale") for before in SPARKS for after in SPARKS]
-        found = {key: lives[key]["outcome"] for key in keys if key in lives}
-        ways = [
-            f"{before if before == after else f'{before} to {after}'} {outcome}"
-            for (after, _, _, before, _), outcome in found.items()
-        ]
+    alike: dict[str, list[str]] = {}
+    for cell in cells:
+        ways = _grouped(
+            (life["outcome"], before if before == after else f"{before} to {after}")
+            for (after, _, name, before, how), life in sorted(lives.items(), key=lambda each: (each[0][3], each[0][0]))
+            if (name, how) == (cell, "rescale")
+        )
         if ways:
-            cells.setdefault("; ".join(ways), []).append(cell)
-    return [REWRITTEN, "", *(f"- {'; '.join(names)}: {ways}." for ways, names in cells.items()), ""]
-
-
-def _listed(lives: Lives, keys: list[tuple[str, str, str, str, str]]) -> str:
-    """The moves by outcome; the most frequent outcome of a cell that was run in full stands for all others."""
-    moves: dict[str, list[str]] = {}
-    for key in keys:
-        after, _, _, before, _ = key
-        moves.setdefault(_outcome(lives, key), []).append(f"{before} to {after}")
-    most = max(moves, key=lambda outcome: len(moves[outcome]))
-    if len(keys) >= FEWEST:
-        moves = {**{outcome: found for outcome, found in moves.items() if outcome != most}, most: ["every other move"]}
-    return "; ".join(f"{', '.join(found)} {outcome}" for outcome, found in moves.items())
+            words = "; ".join(f"{', '.join(found)} {outcome}" for outcome, found in ways.items())
+            alike.setdefault(words, []).append(cell)
+    return [REWRITTEN, "", *(f"- {'; '.join(names)}: {words}." for words, names in alike.items()), ""]
 
 
 def _known_bad() -> list[str]:
-    lines = [BAD, _row(["component", "releases", "on Spark", "what happens", "what to do"]), _row(["---"] * 5)]
+    lines = [BAD, *_head(["component", "releases", "on Spark", "what happens", "what to do"])]
     return lines + [
         _row(
             [
@@ -196,16 +303,20 @@ def _known_bad() -> list[str]:
 
 
 def _airflows() -> list[str]:
-    head = ["## Airflow", "", _row(["Airflow", "apache-spark provider", "what ran", "last run"]), _row(["---"] * 4)]
+    head = ["## Airflow", "", *_head(["Airflow", "apache-spark provider", "what ran", "last run"])]
     rows = [_row(list(one)) for one in AIRFLOWS]
     return [*head, *rows, "", "Components of Airflow were started on 3.3.2 only."]
 
 
-def _outcome(lives: Lives, key: tuple[str, str, str, str, str]) -> str:
-    life, (spark, _, cell, of, _) = lives.get(key), key
-    if min(filter(None, (of, spark))) < ("4.0" if cell not in SHARED else "") or (of or spark) < SINCE.get(cell, ""):
-        return NOT_THERE
-    return NOT_RUN if life is None else str(life["outcome"])
+def _outcome(lives: Lives, key: tuple[str, str, str, str, str], since: str) -> str:
+    life = lives.get(key)
+    if life is not None:
+        return str(life["outcome"])
+    return NOT_THERE if (line_of(key[0]) or ()) < (line_of(since) or ()) else NOT_RUN
+
+
+def _head(cells: list[str]) -> list[str]:
+    return [_row(cells), f"|{'---|' * len(cells)}"]
 
 
 def _row(cells: list[str]) -> str:
@@ -213,9 +324,10 @@ def _row(cells: list[str]) -> str:
 
 
 def main() -> int:
-    """Write the page; returns 0."""
+    """Write the page and the package's moves; returns 0."""
     results = json.loads((DOCS / "compatibility.json").read_text(encoding="utf-8"))
     (DOCS / "reference" / "compatibility.md").write_text(page(results), encoding="utf-8")
+    MOVES_FILE.write_text(packed(results), encoding="utf-8")
     return 0
 
 

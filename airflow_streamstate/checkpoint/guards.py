@@ -157,8 +157,7 @@ def _refused(message: str, **context: object) -> UnsupportedCheckpointError:
 Line = tuple[int, int]
 _BACK_TO_3_5: frozenset[tuple[Line, Line]] = frozenset(((4, minor), (3, 5)) for minor in range(4))
 GONE_BACK: Mapping[str, frozenset[tuple[Line, Line]]] = {
-    # 4.0 and 4.1 cannot read lists of transformWithState that 4.2 and newer wrote, and fail in the middle of a batch.
-    # Spark 3.5 has no transformWithState.
+    # Spark 3.5 has no transformWithState, and so no lists of it (``_LISTS``).
     ROCKSDB_PROVIDER: frozenset({((4, 3), (4, 2)), ((4, 1), (4, 0)), *_BACK_TO_3_5}),
     HDFS_BACKED_PROVIDER: frozenset(
         ((4, before), (4, after)) for before, after in ((3, 2), (3, 1), (3, 0), (2, 1), (2, 0), (1, 0))
@@ -166,6 +165,9 @@ GONE_BACK: Mapping[str, frozenset[tuple[Line, Line]]] = {
     | _BACK_TO_3_5,
 }
 """By state store, the measured moves back to an older Spark: (line that wrote the state, line that ran it)."""
+_LISTS = "Spark 4.1 and older fail on the lists of transformWithState that Spark 4.2 and newer keep in RocksDB"
+_HAS_LISTS: frozenset[tuple[Line, Line]] = frozenset(((4, before), (4, after)) for before in (2, 3) for after in (0, 1))
+"""Moves back of RocksDB that were run and failed, in the middle of a batch."""
 NO_STATE = "none"
 """In place of a state store, for a query that keeps no state: only its logs are read."""
 GONE_BACK_WITHOUT_STATE: frozenset[tuple[Line, Line]] = frozenset(
@@ -225,6 +227,8 @@ def why_not(written_by: str, runs_on: str, provider: str, offset_log: str = "") 
     gone = GONE_BACK_WITHOUT_STATE if provider == NO_STATE else GONE_BACK.get(provider, ())
     if before is None or now is None or now >= before or (before, now) in gone:
         return None
+    if provider == ROCKSDB_PROVIDER and (before, now) in _HAS_LISTS:
+        return _LISTS
     return "this move back loses something, or was never tried"
 
 

@@ -1,9 +1,25 @@
-"""The plan of a query before and after a change: what a restore would do, and advice."""
+"""The plan of a query before and after a change: what a restore would do, advice, and moves to another Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import importlib.resources
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal
 
+from airflow_streamstate.checkpoint.guards import (
+    HDFS_BACKED_PROVIDER,
+    PROVIDER,
+    ROCKSDB_PROVIDER,
+    Line,
+    line_of,
+    offset_log_of,
+    state_store_of,
+    why_not,
+)
+from airflow_streamstate.checkpoint.log import OffsetEntry
+from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.plan.codes import (
     Advice,
     Comparison,
@@ -16,6 +32,7 @@ from airflow_streamstate.plan.codes import (
 )
 from airflow_streamstate.plan.expressions import USER_FUNCTION
 from airflow_streamstate.plan.model import PlannedSink, QueryPlan, StateOperator
+from airflow_streamstate.plan.record import MOST_IN_ORDER
 from airflow_streamstate.plan.rules import (
     Pairs,
     is_reordered,
@@ -359,3 +376,246 @@ def does_the_same(old: QueryPlan, new: QueryPlan) -> bool:
     if old.reading != new.reading or old.nodes != new.nodes:
         return False
     return [each.identity for each in old.sources] == [each.identity for each in new.sources]
+
+
+# State that moves from one line of Spark to another: which moves were tried, by operator and state store.
+#
+# ``spark_moves.json`` has the streams that were moved, as ``docs/compatibility.py`` writes it from what was run.
+
+MOVED_STREAMS = "spark_moves.json"
+_DEDUPLICATIONS = ("deduplicate", "deduplicate_within_watermark")
+State = tuple[str, ...]
+"""What distinguishes the state of an operator: its kind, then its traits, sorted."""
+Fate = Literal["exact", "refused", "not tried", "not there"]
+STORES = {"rocksdb": ROCKSDB_PROVIDER, "hdfs": HDFS_BACKED_PROVIDER}
+ACCEPTS_NULL = "a schema of its state that accepts null, which each start writes"
+"""What an inner join of Spark 3.5 needs on Spark 4 (``checkpoint.state_files.accept_nulls``)."""
+_ACCEPTS_NULL_SINCE: Line = (4, 0)
+SINCE: Mapping[str, Line] = {"transform_with_state": (4, 0)}
+"""The first line of Spark that has a kind of operator, where that is not the first of all."""
+_STORE_WORDS = {
+    "rocksdb": "RocksDB",
+    "hdfs": "the HDFS-backed store",
+    "format 2": "in checkpoint format 2",
+    "changelog": "with changelogs",
+    "offset log 2": "with offset log 2",
+}
+KINDS = {
+    "aggregate": "aggregates",
+    "session_window": "session windows",
+    "deduplicate": "dropDuplicates",
+    "deduplicate_within_watermark": "dropDuplicatesWithinWatermark",
+    "stream_join": "joins",
+    "transform_with_state": "transformWithState",
+    "apply_in_pandas_with_state": "applyInPandasWithState",
+    "flat_map_groups_with_state": "flatMapGroupsWithState",
+    "global_limit": "limits",
+}
+_FIRST = {
+    "window": "windowed",
+    "Inner": "inner",
+    "LeftOuter": "left outer",
+    "RightOuter": "right outer",
+    "FullOuter": "full outer",
+    "LeftSemi": "left semi",
+}
+"""Traits that are named before the kind."""
+_THEN = {
+    "value": "values",
+    "list": "lists",
+    "map": "maps",
+    "unknown": "unknown variables",
+    "ttl": "time to live",
+    "EventTime": "event-time timers",
+    "ProcessingTime": "processing-time timers",
+    "EventTimeTimeout": "event-time timeouts",
+    "ProcessingTimeTimeout": "processing-time timeouts",
+    "NoTimeout": "no timeouts",
+    "unwindowed": "no window",
+    "initial": "initial state",
+    "keys": f"more than {MOST_IN_ORDER} columns",
+    "chain": "another operator above or below",
+}
+"""Traits that are named after it."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A stream that was moved.
+
+    Attributes:
+        store: its state store and formats: ``rocksdb``, ``rocksdb, changelog``.
+        settings: what was set on both Sparks.
+        states: of its operators.
+        exact: the moves that lost nothing: from which line of Spark to which.
+    """
+
+    store: str
+    settings: Mapping[str, str]
+    states: tuple[State, ...]
+    exact: frozenset[tuple[Line, Line]]
+
+
+def moved_streams(raw: Iterable[Mapping[str, Any]] | None = None) -> list[Moved]:
+    """The streams that were moved: of the file, or of what ``raw`` has in its place."""
+    if raw is None:
+        text = importlib.resources.files("airflow_streamstate.plan").joinpath(MOVED_STREAMS).read_text(encoding="utf-8")
+        raw = json.loads(text)
+    return [
+        Moved(
+            one["store"],
+            one["settings"],
+            tuple(tuple(state.split()) for state in one["states"]),
+            frozenset(_move(words) for words in one["exact"]),
+        )
+        for one in raw or ()
+    ]
+
+
+def _move(words: str) -> tuple[Line, Line]:
+    before, now = (line_of(word) for word in words.split(" to "))
+    if before is None or now is None:
+        raise ValueError(words)
+    return before, now
+
+
+def fate_of(
+    state: State, store: str, before: Line, now: Line, moved: Collection[Moved]
+) -> tuple[Fate, tuple[str, ...]]:
+    """What becomes of the state of an operator, and with what, or why not.
+
+    Args:
+        store: as ``Moved.store``; in place of a known state store a class and its forms (``guards.state_store_of``).
+    """
+    if min(before, now) < SINCE.get(state[0], (0, 0)):
+        return "not there", ()
+    provider, offset_log = store.partition(", ")[0], "v2" if "offset log 2" in store else "v1"
+    reason = why_not(as_text(before), as_text(now), STORES.get(provider, provider), offset_log)
+    if reason is not None:
+        return "refused", (reason,)
+    found = [one for one in moved if one.store == store and (before, now) in one.exact and has_state(one, state)]
+    if not found:
+        return "not tried", ()
+    settings = min((one.settings for one in found), key=len)
+    needs = [f"{name}={value}" for name, value in settings.items()]
+    if state[:2] == ("stream_join", "Inner") and before < _ACCEPTS_NULL_SINCE <= now:
+        needs.append(ACCEPTS_NULL)
+    return "exact", tuple(needs)
+
+
+def has_state(moved: Moved, state: State) -> bool:
+    """Whether an operator of a stream has this state, or more of the same kind."""
+    return any(state[0] == each[0] and set(state) <= set(each) for each in moved.states)
+
+
+def as_text(line: Line) -> str:
+    """A line of Spark: ``4.2``."""
+    return f"{line[0]}.{line[1]}"
+
+
+def states_of(plan: QueryPlan) -> list[State]:
+    """The state of each operator of a plan."""
+    above = {each.operator_id for each in plan.operators if any(one.operators for one in each.inputs)}
+    below = {number for each in plan.operators for one in each.inputs for number in one.operators}
+    return [
+        (each.kind, *sorted({*_traits(each), *(("chain",) if each.operator_id in above | below else ())}))
+        for each in plan.operators
+    ]
+
+
+def _traits(operator: StateOperator) -> Iterator[str]:
+    if operator.kind == "aggregate":
+        yield "window" if operator.windows else "unwindowed"
+    yield from filter(None, (operator.join_type, operator.timeout))
+    if operator.kind in _DEDUPLICATIONS and len(operator.keys) > MOST_IN_ORDER:
+        yield "keys"
+    if operator.has_initial_state:
+        yield "initial"
+    if operator.kind != "transform_with_state":
+        return
+    if operator.time_mode in _THEN:
+        yield operator.time_mode
+    if operator.variables is None:
+        yield "unknown"
+    for variable in operator.variables or ():
+        if variable.kind != "timer":  # those of its time mode
+            yield variable.kind
+        if variable.has_ttl:
+            yield "ttl"
+
+
+def state_words(state: State) -> str:
+    """A state as text, in the plural: ``windowed aggregates``."""
+    first = [words for trait, words in _FIRST.items() if trait in state]
+    then = [words for trait, words in _THEN.items() if trait in state]
+    whole = " ".join((*first, KINDS.get(state[0], state[0])))
+    return f"{whole} ({', '.join(then)})" if then else whole
+
+
+def store_words(store: str) -> str:
+    """A state store and its formats as text: ``RocksDB with changelogs``."""
+    return " ".join(_STORE_WORDS.get(part, re.sub(r"\S+\.(\w+)", r"\1", part, count=1)) for part in store.split(", "))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A query whose state moves.
+
+    Attributes:
+        plan: as recorded on the old Spark.
+        entry: of the offset log, whose state it is; None where it cannot be read.
+        unfit: why the new version does not continue with the state; "" where it does.
+    """
+
+    plan: QueryPlan
+    entry: OffsetEntry | None = None
+    unfit: str = ""
+
+    @property
+    def store(self) -> str:
+        """As ``Moved.store``."""
+        layout = self.plan.state
+        provider = state_store_of(self.entry, has_state=True) or self.plan.pinned.get(PROVIDER) or layout.provider
+        names = {value: name for name, value in STORES.items()}
+        parts = [names.get(provider, provider)]
+        parts += [f"format {layout.checkpoint_format}"] if layout.checkpoint_format != 1 else []
+        parts += ["changelog"] if layout.changelog else []
+        parts += ["offset log 2"] if offset_log_of(self.entry) == "v2" else []
+        return ", ".join(parts)
+
+
+def notes_of_state(kept: Mapping[str, Kept], runs_on: str) -> tuple[str, ...]:
+    """A sentence for each kind of state that moves to another line of Spark: whether this move was tried.
+
+    Args:
+        kept: by query.
+        runs_on: the version of the Spark that is to continue.
+    """
+    moved = moved_streams()
+    found: dict[str, list[str]] = {}
+    for name, one in kept.items():
+        before, now = line_of(one.plan.spark_version), line_of(runs_on)
+        if before is None or now is None or before == now:
+            continue
+        for state in dict.fromkeys(states_of(one.plan)):
+            words = f"state of {state_words(state)} in {store_words(one.store)}"
+            way = f"from Spark {as_text(before)} to {as_text(now)}"
+            found.setdefault(f"{words}, {way}: {_told(one, state, before, now, moved)}", []).append(name)
+    return tuple(
+        f"{'query' if len(names) == 1 else 'queries'} {', '.join(names)}: {text}" for text, names in found.items()
+    )
+
+
+def _told(kept: Kept, state: State, before: Line, now: Line, moved: Collection[Moved]) -> str:
+    fate, why = fate_of(state, kept.store, before, now, moved)
+    if fate == "refused":
+        return f"refused, {why[0]}"
+    if fate == "not there":
+        return f"refused, Spark {as_text(now)} does not have it"
+    if kept.unfit:
+        return f"does not fit ({kept.unfit})"
+    if fate == "not tried":
+        return fate
+    has = {f"{name}={value}" for name, value in kept.plan.settings.items()}
+    needs = [one for one in why if one not in has]
+    return f"tried, exact with {' and '.join(needs)}" if needs else "tried, exact"

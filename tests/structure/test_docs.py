@@ -149,24 +149,27 @@ def test_the_page_of_plans_has_every_setting_that_is_kept() -> None:
 def test_the_compatibility_page_is_what_was_lived() -> None:
     """docs/reference/compatibility.md is made of docs/compatibility.json (python docs/compatibility.py).
 
-    What was not run is marked as such, and the Sparks and formats are those of the tests.
+    So are the moves that a plan knows. What was not run is marked as such, and the Sparks and formats are those of the
+    tests.
     """
     import runpy
 
-    from support.spark_matrix import CELLS
+    from support.spark_matrix import cells
     from support.sparks import VERSIONS
 
     made = runpy.run_path(str(DOCS / "compatibility.py"))
     results = json.loads((DOCS / "compatibility.json").read_text())
     assert made["page"](results) == (DOCS / "reference" / "compatibility.md").read_text()
-    assert (made["SPARKS"], made["CELLS"]) == (VERSIONS, tuple(CELLS))
+    assert made["packed"](results) == (ROOT / "airflow_streamstate" / "plan" / "spark_moves.json").read_text()
+    assert (made["SPARKS"], results["cells"]) == (VERSIONS, cells())
     assert {life["outcome"] for life in results["lives"]} <= {"exact", "refused", "failed"}
-    assert made["NOT_RUN"] in made["page"]({"lives": []})
+    assert made["NOT_RUN"] in made["page"]({**results, "lives": []})
 
 
 def test_the_ways_back_that_are_let_through_are_those_that_were_gone() -> None:
-    """A restore on an older line of Spark is let through where it was run and exact; where it failed it is refused."""
-    from airflow_streamstate.checkpoint.guards import GONE_BACK, line_of
+    """A restore on an older line of Spark is let through where it was run and exact; where it failed it is refused,
+    and the refusal has the reason."""
+    from airflow_streamstate.checkpoint.guards import GONE_BACK, line_of, why_not
     from support.real_queries import PROVIDERS
     from support.spark_matrix import CELLS, Life, expected
 
@@ -175,6 +178,13 @@ def test_the_ways_back_that_are_let_through_are_those_that_were_gone() -> None:
         lived = Life(life["spark"], life["do"], life["cell"], life["of"], life["how"])
         assert life["outcome"] in expected(lived), life
         way = (line_of(life["of"] or life["spark"]), line_of(life["spark"]))
-        if life["how"] == "restore" and life["outcome"] == "exact" and way[0] > way[1]:
-            gone[PROVIDERS[CELLS[life["cell"]].get("provider", "rocksdb")]].add(way)
+        if life["how"] != "restore" or not way[0] > way[1]:
+            continue
+        cell = CELLS[life["cell"]]
+        provider = PROVIDERS[cell.get("provider", "rocksdb")]
+        if life["outcome"] == "exact":
+            gone[provider].add(way)
+        else:
+            reason = why_not(life["of"], life["spark"], provider, f"v{cell.get('offset_log', 1)}")
+            assert "never tried" not in (reason or "never tried"), life
     assert [way for provider, ways in GONE_BACK.items() for way in ways - gone[provider]] == []

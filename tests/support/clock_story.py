@@ -131,6 +131,12 @@ PLANS: dict[str, Callable[[Any, Path], Any]] = {
     "mapped": lambda spark, base: _plan(spark, base, False),
     "ticking": lambda spark, base: _plan(spark, base, True),
 }
+SETTINGS: dict[str, str] = {}
+STATES = {
+    "mapped": "transform_with_state EventTime map value",
+    "ticking": "transform_with_state ProcessingTime map ttl value",
+}
+"""As ``spark_story`` has them."""
 
 
 def is_settled(rows_of: Callable[[str], list[tuple[Any, ...]]], chapters: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from support import spark_story
 from support.spark_story import CHAPTERS, PAUSE_SECONDS, is_settled, rows_of_input
 
-__all__ = ["CHAPTERS", "FIELDS", "PAUSE_SECONDS", "PLANS", "check", "is_settled", "queries"]
+__all__ = ["CHAPTERS", "FIELDS", "PAUSE_SECONDS", "PLANS", "SETTINGS", "STATES", "check", "is_settled", "queries"]
 FIELDS = {
     **{name: spark_story.FIELDS[name] for name in ("windowed", "deduplicated", "joined")},
     "met": "kvw",
@@ -73,6 +73,15 @@ PLANS: dict[str, Callable[[Any, Path], Any]] = {
     "sessions": _sessions,
     "totals": _totals,
 }
+SETTINGS = {"spark.sql.ansi.enabled": "false"}
+"""The default of Spark 3.5: a move to another Spark changes nothing else."""
+STATES = {
+    **{name: spark_story.STATES[name] for name in ("windowed", "deduplicated", "joined")},
+    "met": "stream_join Inner",
+    "sessions": "session_window",
+    "totals": "apply_in_pandas_with_state EventTimeTimeout",
+}
+"""As ``spark_story`` has them."""
 
 
 def check(rows_of: Callable[[str], list[tuple[Any, ...]]], lived: tuple[str, ...], chapters: int) -> None:

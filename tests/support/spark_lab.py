@@ -22,6 +22,9 @@ from airflow_streamstate.checkpoint.log import Checkpoint, unmarked
 from airflow_streamstate.checkpoint.seed import PINNED_BY_ALL, PINNED_CONF_KEYS
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.driver.agent.agent import Agent, AttemptLife
+from airflow_streamstate.plan.comparison import states_of
+from airflow_streamstate.plan.model import QueryPlan
+from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol.events import Drained, Event, Stopped
 from airflow_streamstate.protocol.records import StartPlan, StateRewrite
 from airflow_streamstate.protocol.settings import AgentSettings
@@ -54,9 +57,7 @@ class Cell:
     @property
     def settings(self) -> dict[str, str]:
         """For the session."""
-        found = {PINS["provider"]: PROVIDERS[self.provider]}
-        if self.story == "shared":
-            found["spark.sql.ansi.enabled"] = "false"  # the default of Spark 3.5: a move changes nothing else
+        found = {PINS["provider"]: PROVIDERS[self.provider], **self.same}
         if self.changelog:
             found[PINS["changelog"]] = "true"
         if self.state_format != 1:
@@ -66,9 +67,29 @@ class Cell:
         return found
 
     @property
+    def same(self) -> dict[str, str]:
+        """What every Spark of its lives is set to, apart from the formats."""
+        return dict(STORIES[self.story].SETTINGS)
+
+    @property
     def queries(self) -> tuple[str, ...]:
         """The queries that live in it."""
         return tuple(STORIES[self.story].queries(self.provider))
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The state of each query."""
+        return tuple(STORIES[self.story].STATES[name] for name in self.queries)
+
+    @property
+    def store(self) -> str:
+        """Its state store and formats, as ``plan.comparison`` names them."""
+        parts = [self.provider, f"format {self.state_format}" if self.state_format != 1 else ""]
+        parts += [
+            "changelog" if self.changelog else "",
+            f"offset log {self.offset_log}" if self.offset_log != 1 else "",
+        ]
+        return ", ".join(filter(None, parts))
 
 
 class Lab:
@@ -136,6 +157,7 @@ class Lab:
             for query in self.spark.streams.active:
                 query.stop()
         self._check_pins()
+        self._check_states(recorded_plans(control, deployment_id))
         kind: type[Event] = Drained if order == "drain" else Stopped
         found = self.stream.events(kind)
         assert found, f"no {kind.__name__}:\n" + "\n".join(said)
@@ -149,6 +171,13 @@ class Lab:
         known = {key for key in PINNED_CONF_KEYS if self._knows(key)}
         assert set(unmarked(entry).conf) <= set(PINNED_CONF_KEYS), "settings that a seed does not pin"
         assert set(PINNED_BY_ALL) <= known, "settings that this Spark has no more"
+
+    def _check_states(self, plans: Mapping[str, QueryPlan]) -> None:
+        """What the story declares is what Spark planned; the variables of a processor show in its state only."""
+        for name, plan in plans.items():
+            [found] = states_of(plan)
+            declared = set(self.story.STATES[name].split())
+            assert set(found) - {"unknown"} <= declared, (name, found, declared)
 
     def _knows(self, key: str) -> bool:
         try:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import airflow_streamstate
 from airflow_streamstate.checkpoint.guards import OFFSET_LOG_2_SINCE, line_of, why_not
 from airflow_streamstate.launch.driver_zip import driver_zip_bytes
+from support import spark_lab
 from support.real_queries import PROVIDERS
 from support.sparks import IN_FULL, VERSIONS, spark_of
 
@@ -213,6 +214,16 @@ def _words(life: Life) -> Mapping[str, str]:
     return {"of": life.of, "how": life.how, **rewriter}
 
 
+def cells() -> dict[str, dict[str, Any]]:
+    """What is in each cell, as the results have it."""
+    found = {}
+    for name, order in CELLS.items():
+        cell = spark_lab.Cell(**order)
+        since = next(version for version in VERSIONS if is_there(Life(version, "live", name)))
+        found[name] = {"store": cell.store, "since": since, "settings": cell.same, "states": list(cell.states)}
+    return found
+
+
 def keep(path: Path, results: Mapping[Life, Mapping[str, Any]]) -> None:
     """Add what was lived to the results of a file; what was lived before and not again stays, with its date."""
     known = json.loads(path.read_text())["lives"] if path.exists() else []
@@ -223,5 +234,5 @@ def keep(path: Path, results: Mapping[Life, Mapping[str, Any]]) -> None:
         outcome = result["outcome"]
         error = {"error": str(result.get("error", "")).splitlines()[0][:300]} if outcome == "failed" else {}
         lives[tuple(facts.values())] = {**facts, "outcome": outcome, "on": today, **error}
-    whole = {"lives": [lives[key] for key in sorted(lives)]}
+    whole = {"cells": cells(), "lives": [lives[key] for key in sorted(lives)]}
     path.write_text(json.dumps(whole, indent=1) + "\n")

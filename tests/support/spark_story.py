@@ -159,6 +159,16 @@ PLANS: dict[str, Callable[[Any, Path], Any]] = {
     "timed": _timed,
 }
 
+SETTINGS: dict[str, str] = {}
+"""Of the session, on every Spark."""
+STATES = {
+    "windowed": "aggregate window",
+    "deduplicated": "deduplicate_within_watermark",
+    "joined": "stream_join LeftOuter",
+    "timed": "transform_with_state EventTime list value",
+}
+"""The state of each, as ``plan.comparison`` has it."""
+
 
 def check(rows_of: Callable[[str], list[tuple[Any, ...]]], lived: tuple[str, ...], chapters: int) -> None:
     """See that after a drain over this many chapters every row came out once, as it must.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from airflow_streamstate.checkpoint.file_source import plain_moves
 from airflow_streamstate.checkpoint.guards import line_of
-from airflow_streamstate.checkpoint.log import Checkpoint
+from airflow_streamstate.checkpoint.log import Checkpoint, OffsetEntry
 from airflow_streamstate.control.artifacts import read_pinned
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.controller.context import ControllerContext
@@ -35,8 +35,8 @@ from airflow_streamstate.errors import DataError, DeploymentNotFoundError, Strea
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.spark_home import version_of
 from airflow_streamstate.launch.submit_options import brought_names, built_for_another, known_bad_among
-from airflow_streamstate.plan.codes import DeploymentComparison, compared, difference, gravest
-from airflow_streamstate.plan.comparison import compare_deployments
+from airflow_streamstate.plan.codes import Comparison, DeploymentComparison, compared, difference, gravest, refusing
+from airflow_streamstate.plan.comparison import Kept, compare_deployments, notes_of_state
 from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.record import (
     kept_operators,
@@ -52,7 +52,14 @@ from airflow_streamstate.protocol.codec import format_time
 from airflow_streamstate.protocol.events import Drained, Finished, QueryStarted, Stopped
 from airflow_streamstate.protocol.manifest import SnapshotManifest
 from airflow_streamstate.protocol.records import StartPlan
-from airflow_streamstate.protocol.scratch import DEADLINE_SECONDS, Rehearsal, ScratchRun, ScratchVerdict, SeedTrial
+from airflow_streamstate.protocol.scratch import (
+    DEADLINE_SECONDS,
+    Rehearsal,
+    RehearsedQuery,
+    ScratchRun,
+    ScratchVerdict,
+    SeedTrial,
+)
 from airflow_streamstate.protocol.terms.declaration import values_of
 from airflow_streamstate.protocol.terms.order import RehearsalTerms
 from airflow_streamstate.protocol.terms.version import Version
@@ -402,16 +409,22 @@ class Rehearsals(ScratchRuns):
         if verdict is None or not self._is_left_alone(control, run):
             run, verdict = self.conclude(stream_id, rehearsal_id)
         comparison = compare_plans(self._home, control, run, verdict)
-        told = (*known_bad(brought, verdict.spark_version), *self._of_another_spark(control, run, verdict, version))
-        return report_of(run, verdict, comparison, told)
+        of_another = self._of_another_spark(control, run, verdict, version, comparison)
+        return report_of(run, verdict, comparison, (*known_bad(brought, verdict.spark_version), *of_another))
 
     def _of_another_spark(
-        self, control: StreamControl, run: ScratchRun, verdict: ScratchVerdict, version: Version | None
+        self,
+        control: StreamControl,
+        run: ScratchRun,
+        verdict: ScratchVerdict,
+        version: Version | None,
+        comparison: DeploymentComparison,
     ) -> tuple[str, ...]:
         """What the version has to expect where it moves to another line of Spark."""
         if version is None:
             return ()
-        ran_on = {plan.spark_version for plan in recorded_plans(control, run.deployment_id).values()}
+        recorded = recorded_plans(control, run.deployment_id)
+        ran_on = {plan.spark_version for plan in recorded.values()}
         # A driver that cannot start reports no version.
         home = version.environment.get("SPARK_HOME")
         runs_on = verdict.spark_version or version_of(Path(home) if home else None)
@@ -425,4 +438,46 @@ class Rehearsals(ScratchRuns):
                 body = read_pinned(control.home, control.stream_id, artifact)
                 sources[artifact.name] = body.decode("utf-8", "replace")
         notes = notes_of_move(old, new, version.conf, sources)
-        return (*built_for_another(brought, runs_on), *notes)
+        kept = _kept_states(self._home, run, recorded, verdict, comparison)
+        return (*built_for_another(brought, runs_on), *notes_of_state(kept, runs_on), *notes)
+
+
+def _kept_states(
+    home: Home,
+    run: ScratchRun,
+    recorded: Mapping[str, QueryPlan],
+    verdict: ScratchVerdict,
+    comparison: DeploymentComparison,
+) -> dict[str, Kept]:
+    """The recorded queries with state that the new version continues, or would if it could; all if it started none.
+
+    State that is rewritten for it moves in another way, which the rehearsal has tried.
+    """
+    found: dict[str, Kept] = {}
+    if run.rehearsal.rewrite is not None:
+        return found
+    for name, plan in recorded.items():
+        query = verdict.queries.get(name)
+        is_gone = query is None and verdict.queries
+        if not plan.is_stateful or is_gone or (query is not None and query.start in ("seeded", "fresh")):
+            continue
+        unfit = "" if query is None else _unfit(query, comparison.queries.get(name, Comparison()))
+        found[name] = Kept(_with_kept_state(home, run, name, plan), _last_entry(home, run, name), unfit)
+    return found
+
+
+def _unfit(query: RehearsedQuery, comparison: Comparison) -> str:
+    """Why a version does not continue with the state of a query, in a few words; "" where it does."""
+    refused = refusing(comparison, accepts_hazards=False)
+    if refused:
+        return refused[0].code
+    return {"refused": "its rehearsal was refused", "failed": "its rehearsal failed"}.get(query.outcome, "")
+
+
+def _last_entry(home: Home, run: ScratchRun, name: str) -> OffsetEntry | None:
+    """The newest entry of the offset log of a recorded query; None where it cannot be read."""
+    checkpoint = Checkpoint(home.checkpoints, layout.checkpoint_folder(run.stream_id, run.deployment_id, name))
+    with suppress(DataError):
+        ids = checkpoint.offset_ids()
+        return checkpoint.read_offset(ids[-1]) if ids else None
+    return None

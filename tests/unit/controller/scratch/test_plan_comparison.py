@@ -11,10 +11,11 @@ from airflow_streamstate.controller.scratch.rehearsal import RehearsalView
 from airflow_streamstate.controller.scratch.run import LATE_SECONDS
 from airflow_streamstate.errors import StreamNotFoundError, UnavailableError
 from airflow_streamstate.launch.submit_options import KNOWN_BAD
+from airflow_streamstate.plan.model import QueryPlan
 from airflow_streamstate.plan.report import PlanReport
 from airflow_streamstate.protocol.ids import launch_key_for
 from airflow_streamstate.protocol.scratch import RehearsedQuery, ScratchVerdict
-from support.built_plans import without_state
+from support.built_plans import plan, without_state
 from support.scripted_rehearsal import keep_plan, with_an_aggregate_more
 from support.sim_stage import STREAM, Stage
 
@@ -38,11 +39,12 @@ class Planned:
     def gives(self, view: RehearsalView, *names: str, **facts: Any) -> None:
         """The driver's verdict, with these queries accepted."""
         clock = self.stage.clock
+        queries = {**dict.fromkeys(names, RehearsedQuery("accepted", "restored")), **facts.pop("queries", {})}
         values: dict[str, Any] = {"outcome": "done", "error": "", **facts}
         self.stage.control.create_verdict(
             ScratchVerdict(
                 stream_id=STREAM, run_id=view.rehearsal_id, seconds=1.0, given_by="driver",
-                queries=dict.fromkeys(names, RehearsedQuery("accepted", "restored")), given_at=clock.now(),
+                queries=queries, given_at=clock.now(),
                 write_id=clock.new_uuid(), **values,
             )
         )  # fmt: skip
@@ -84,6 +86,52 @@ def test_a_query_less_and_a_changed_one_are_found(stage: Stage) -> None:
     assert (found.outcome, found.verdict) == ("refused", "needs-drain")
     assert found.queries["counts"].differences[0].code == "aggregate-added"
     assert [each.code for each in found.queries["raw"].differences] == ["query-dropped"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "query", "outcome"),
+    [
+        (plan(), RehearsedQuery("accepted", "restored"), "tried, exact"),
+        (plan(), RehearsedQuery("failed", "restored", error="no"), "does not fit (its rehearsal failed)"),
+        (with_an_aggregate_more(), RehearsedQuery("accepted", "restored"), "does not fit (aggregate-added)"),
+        (plan(), RehearsedQuery("accepted", "seeded"), ""),
+    ],
+)
+def test_the_move_of_state_to_another_spark_is_told(
+    stage: Stage, changed: QueryPlan, query: RehearsedQuery, outcome: str
+) -> None:
+    """Whether it was tried, in the store that the checkpoint pins; no state moves to a version that is seeded, and
+    none of a query that keeps none."""
+    planned = Planned(stage, has_plans=False)
+    keep_plan(stage.control, "d-0001", "counts", plan(spark_version="4.0.5"))
+    keep_plan(stage.control, "d-0001", "raw", without_state(spark_version="4.0.5"))
+    view = planned.begin()
+    keep_plan(stage.control, view.rehearsal_id, "counts", changed)
+    keep_plan(stage.control, view.rehearsal_id, "raw", without_state())
+    planned.gives(view, "raw", spark_version="4.2.0", queries={"counts": query})
+    told = [note for note in planned.report(view).notes if "state of" in note]
+    moved = "query counts: state of windowed aggregates in the HDFS-backed store, from Spark 4.0 to 4.2"
+    assert told == ([f"{moved}: {outcome}"] if outcome else [])
+
+
+def test_a_script_that_started_no_query_on_another_spark_is_told_of_all_its_state(stage: Stage) -> None:
+    """What it would have continued."""
+    planned = Planned(stage, has_plans=False)
+    keep_plan(stage.control, "d-0001", "counts", plan(spark_version="4.0.5"))
+    view = planned.begin()
+    planned.gives(view, outcome="failed", error="ValueError: no", spark_version="4.2.0")
+    told = "query counts: state of windowed aggregates in the HDFS-backed store, from Spark 4.0 to 4.2: tried, exact"
+    assert planned.report(view).notes == (told,)
+
+
+def test_state_that_is_rewritten_is_no_move_of_the_table(stage: Stage) -> None:
+    """What was tried is state as the old Spark left it."""
+    planned = Planned(stage, has_plans=False)
+    keep_plan(stage.control, "d-0001", "counts", plan(spark_version="4.0.5"))
+    request = change_request(STREAM, stage.script("v2", "v2.py"), partitions=7)
+    view = stage.controller.plans.begin(request)
+    planned.gives(view, spark_version="4.2.0")
+    assert [note for note in planned.report(view).notes if "state of" in note] == []
 
 
 def test_what_has_no_plan_cannot_be_compared_and_does_not_fit(stage: Stage) -> None:
