@@ -28,14 +28,20 @@ from airflow_streamstate.plan.record import recorded_plans
 from airflow_streamstate.protocol.events import Drained, Event, Stopped
 from airflow_streamstate.protocol.records import StartPlan, StateRewrite
 from airflow_streamstate.protocol.settings import AgentSettings
-from support import clock_story, quick_jvm, shared_story, spark_story
+from support import clock_story, joins_story, kept_story, quick_jvm, shared_story, spark_story
 from support.drivers import Deployments, wait_until
 from support.file_sink import rows_in
 from support.progress import files_read
 from support.real_queries import PROVIDERS
 
 WAIT_SECONDS = 120.0
-STORIES: dict[str, Any] = {"rows": spark_story, "clocks": clock_story, "shared": shared_story}
+STORIES: dict[str, Any] = {
+    "rows": spark_story,
+    "clocks": clock_story,
+    "shared": shared_story,
+    "joins": joins_story,
+    "kept": kept_story,
+}
 PINS = {
     "provider": "spark.sql.streaming.stateStore.providerClass",
     "changelog": "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
@@ -78,8 +84,13 @@ class Cell:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The state of each query."""
-        return tuple(STORIES[self.story].STATES[name] for name in self.queries)
+        """The states of its queries, each once."""
+        return tuple(dict.fromkeys(STORIES[self.story].STATES[name] for name in self.queries))
+
+    @property
+    def drains(self) -> bool:
+        """Whether a drain leaves no state in it."""
+        return bool(STORIES[self.story].DRAINS)
 
     @property
     def store(self) -> str:
@@ -133,9 +144,7 @@ class Lab:
         try:
             handles = {}
             for name in self.cell.queries:
-                plan = self.story.PLANS[name](self.spark, self.base)
-                writer = plan.writeStream.queryName(name).format("json").option("path", str(self.base / name))
-                handles[name] = interception._start(writer, None, None)
+                handles[name] = interception._start(self._writer(name), None, None)
             SYSTEM_CLOCK.sleep(self.story.PAUSE_SECONDS)
             for rows in self.story.CHAPTERS[chapter]:
                 self.stream.feed(*rows)
@@ -162,6 +171,12 @@ class Lab:
         found = self.stream.events(kind)
         assert found, f"no {kind.__name__}:\n" + "\n".join(said)
         return found[0]
+
+    def _writer(self, name: str) -> Any:
+        writer = self.story.PLANS[name](self.spark, self.base).writeStream.queryName(name)
+        if name in self.story.UPDATED:
+            return writer.outputMode("update").foreachBatch(_into(self.base / name))
+        return writer.format("json").option("path", str(self.base / name))
 
     def _check_pins(self) -> None:
         """A Spark that pins a setting which a seed would not set shows here, by its name."""
@@ -197,8 +212,9 @@ class Lab:
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         """What a query has written, sorted."""
-        fields = tuple(self.story.FIELDS[name])
-        return sorted((tuple(line.get(field) for field in fields) for line in rows_in(self.base / name)), key=repr)
+        fields, folder = tuple(self.story.FIELDS[name]), self.base / name
+        found = _rows_of_batches(folder) if name in self.story.UPDATED else rows_in(folder)
+        return sorted((tuple(line.get(field) for field in fields) for line in found), key=repr)
 
     def check_partitions(self, count: int) -> None:
         """See that every query has this many partitions."""
@@ -209,8 +225,22 @@ class Lab:
             assert entry.conf["spark.sql.shuffle.partitions"] == str(count), name
 
     def check(self, chapters: int) -> None:
-        """See that after a drain over this many chapters every row came out once."""
+        """See that after the last order over this many chapters every row came out once."""
         self.story.check(self.rows, self.cell.queries, chapters)
+
+
+def _into(folder: Path) -> Callable[[Any, int], None]:
+    """A function for ``foreachBatch``: a file for each batch; one that is run again replaces its own."""
+
+    def write(frame: Any, batch_id: int) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / f"{batch_id}.json").write_text("".join(line + "\n" for line in frame.toJSON().collect()))
+
+    return write
+
+
+def _rows_of_batches(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for file in folder.glob("*.json") for line in file.read_text().splitlines()]
 
 
 def restored(event: Event) -> StartPlan:
@@ -227,13 +257,20 @@ def seeded(event: Event) -> StartPlan:
 
 
 def live(spark: Any, cell: Cell, place: Path, **_: Any) -> str:
-    """A life on one Spark: fresh, stopped, restored, drained, seeded, drained.
+    """A life on one Spark: fresh, stopped, restored, drained, seeded, drained; where no drain empties the state:
+    stopped, restored and stopped again.
 
     The stopped and the drained stream are left for other Sparks: copies of its whole place, alongside it.
     """
     lab = _anew(spark, cell, place)
     stopped = lab.attempt(StartPlan("fresh"), 0, "stop")
     _copy(place / "live", place / f"stopped-{spark.version}")
+    if not lab.story.DRAINS:
+        stopped = lab.attempt(restored(stopped), 1, "stop")
+        lab.check(2)
+        lab.attempt(restored(stopped), 2, "stop")
+        lab.check(3)
+        return "exact"
     drained = lab.attempt(restored(stopped), 1, "drain")
     lab.check(2)
     _copy(place / "live", place / f"drained-{spark.version}")
@@ -253,7 +290,7 @@ def take(spark: Any, cell: Cell, place: Path, *, of: str, how: str, rewriter: st
             store: Literal["rocksdb"] | None = "rocksdb" if cell.provider == "hdfs" else None
             start = replace(start, rewrite=StateRewrite(3, store, rewriter_spark=rewriter))
             lab.spark.conf.set(PINS["provider"], PROVIDERS["rocksdb"])
-        lab.attempt(start, 1, "drain")
+        lab.attempt(start, 1, "drain" if lab.story.DRAINS else "stop")
         lab.check(2)
         if how == "rescale":
             lab.check_partitions(3)

@@ -38,9 +38,13 @@ CELLS: dict[str, dict[str, Any]] = {
     "rocksdb, maps and clocks": {"story": "clocks"},
     "rocksdb, shared": {"story": "shared"},
     "hdfs, shared": {"provider": "hdfs", "story": "shared"},
+    "rocksdb, joins": {"story": "joins"},
+    "hdfs, joins": {"provider": "hdfs", "story": "joins"},
+    "rocksdb, kept": {"story": "kept"},
+    "hdfs, kept": {"provider": "hdfs", "story": "kept"},
 }
 """How each is written, as ``spark_lab.Cell`` has it."""
-SHARED = ("rocksdb, shared", "hdfs, shared")
+SHARED = tuple(name for name, order in CELLS.items() if order.get("story") in ("shared", "joins", "kept"))
 """Cells of operators that every Spark has; the others have transformWithState, which came with Spark 4, or want it."""
 RESCALED = ("rocksdb", "rocksdb, maps and clocks", *SHARED)
 OTHERS = tuple(version for version in VERSIONS if version != IN_FULL)
@@ -92,9 +96,11 @@ def expected(life: Life) -> tuple[str, ...]:
 
 
 def is_there(life: Life) -> bool:
-    """Whether the Spark that writes knows the formats of this cell."""
+    """Whether the Spark that writes knows the formats of this cell; nothing is seeded where no drain empties."""
     lines = [line for version in filter(None, (life.of, life.spark)) if (line := line_of(version)) is not None]
     if life.cell not in SHARED and min(lines) < (4, 0):
+        return False
+    if life.how == "seed" and not spark_lab.Cell(**CELLS[life.cell]).drains:
         return False
     return CELLS[life.cell].get("offset_log", 1) == 1 or lines[0] >= OFFSET_LOG_2_SINCE
 
@@ -105,14 +111,15 @@ def quick() -> list[Life]:
     lives += [Life(version, "live", "rocksdb") for version in OTHERS if version != "4.2.1"]
     for before, after in (("4.0.5", "4.1.4"), ("4.1.4", IN_FULL), (IN_FULL, "4.3.0")):
         lives.append(Life(after, "take", "rocksdb", before, "restore"))
+    rewritten = (("3.5.9", "3.5.9"), (IN_FULL, "3.5.9"), ("4.0.5", "4.0.5"), ("4.1.4", "4.1.4"))
     for cell in SHARED:
         lives.append(Life("3.5.9", "live", cell))
         lives += [
             Life(*way)
             for way in ((IN_FULL, "take", cell, "3.5.9", "restore"), ("3.5.9", "take", cell, IN_FULL, "restore"))
         ]
-        lives += [Life(spark, "take", cell, "3.5.9", "rescale") for spark in ("3.5.9", IN_FULL)]
-        lives += [Life(spark, "take", cell, spark, "rescale") for spark in ("4.0.5", "4.1.4")]
+        ways = rewritten if CELLS[cell]["story"] == "shared" else rewritten[:1]
+        lives += [Life(spark, "take", cell, of, "rescale") for spark, of in ways]
     lives += [Life("4.1.4", "take", "rocksdb", "4.1.4", "rescale")]
     return _in_order(lives)
 

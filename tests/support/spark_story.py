@@ -15,6 +15,10 @@ from typing import Any
 PAUSE_SECONDS = 0.0
 """Before each chapter."""
 LONG_AGO = 1_700_000_000
+UPDATED: tuple[str, ...] = ()
+"""Queries in update mode, whose rows come by ``foreachBatch``; a file sink takes those of the others."""
+DRAINS = True
+"""Whether a drain leaves no state; without it the lives end with stops."""
 FIELDS = {"windowed": "kns", "deduplicated": "kv", "joined": "kvw", "timed": ("k", "what", "total")}
 
 
