@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ DOCS = Path(__file__).resolve().parent
 MOVES_FILE = DOCS.parent / "airflow_streamstate" / "plan" / MOVED_STREAMS
 SPARKS = ("3.5.9", "4.0.5", "4.1.4", "4.2.0", "4.2.1", "4.3.0")
 LINES = tuple(dict.fromkeys(line for line in map(line_of, SPARKS) if line is not None))
+JOINS = " joins"
 NOT_THERE = "absent"
 NOT_RUN = "not run"
 Lives = dict[tuple[str, str, str, str, str], dict[str, Any]]
@@ -49,7 +50,7 @@ HEAD = """\
 What was tried on which Spark, and from one to another. A driver runs on the Spark that `--spark`, `SPARK_HOME`
 or an Airflow Spark connection names; this package need not be installed there.
 
-- *exact*: from fresh start to seed each row came out once, each timer fired once;
+- *exact*: from fresh start to seed (kept: restore) each row came out once, each timer fired once;
 - *refused*: before anything is changed;
 - *absent*: this Spark does not have it; *not run*: not tried.
 """
@@ -86,8 +87,6 @@ TAIL = """\
   named sinks (`spark.sql.streaming.queryEvolution.enableSinkEvolution`); a source without a name that occurs twice in a
   plan (`rows.union(rows)`), in offset log 2: create two readers.
 
-Not tried: an initial state of `transformWithState`, chains of operators.
-
 ## Offset log 2 and named sources
 
 Spark 4.2 and newer write offset log 2 if `spark.sql.streaming.offsetLog.formatVersion` is 2. A checkpoint keeps its
@@ -113,6 +112,7 @@ BAD = """\
 `streamstate home doctor` looks for these in this machine's Spark, its `spark-defaults.conf`, and the current
 deployments of the home; `streamstate plan` names them in `notes`.
 """
+NEVER_HAD = ("chains of operators", "an initial state of transformWithState")
 REWRITTEN = "With the state rewritten into RocksDB and three partitions by Spark 4.2.0 (`--rewriter-spark`):"
 
 
@@ -196,7 +196,7 @@ def _own(lives: Lives, cells: dict[str, Any]) -> list[str]:
         (tuple(_outcome(lives, (spark, "live", cell, "", ""), facts["since"]) for spark in SPARKS), cell)
         for cell, facts in cells.items()
     )
-    lines += [_row(["; ".join(names), *outcomes]) for outcomes, names in alike.items()]
+    lines += [_row([_streams(names), *outcomes]) for outcomes, names in alike.items()]
     states = dict.fromkeys(state for facts in cells.values() for state in facts["states"])
     alike_states = _grouped(
         (tuple(cell for cell in cells if state in cells[cell]["states"]), state) for state in states
@@ -207,14 +207,29 @@ def _own(lives: Lives, cells: dict[str, Any]) -> list[str]:
     ]
 
 
-def _most(names: Iterable[str], cells: Iterable[str]) -> str:
-    """The names of streams; by those that are left out where these are fewer."""
+def _most(names: Collection[str], cells: Iterable[str]) -> str:
+    """The names of streams; by those that are left out where that is shorter."""
     left = [cell for cell in cells if cell not in names]
-    return "; ".join(names) if len(left) > 2 else f"all but {'; '.join(left)}"
+    return min(_streams(names), f"all but {_streams(left)}", key=len)
+
+
+def _streams(names: Collection[str]) -> str:
+    """Names of streams; what is there in each store is named once."""
+    stories = {name: name.partition(", ")[2] for name in names}
+    both = [
+        story
+        for story in dict.fromkeys(stories.values())
+        if story and {f"{one}, {story}" for one in STORES} <= {*names}
+    ]
+    listed = [name for name, story in stories.items() if story not in both]
+    return "; ".join([*listed, *([f"{', '.join(both)} in both stores"] if both else [])])
 
 
 def _states(states: Iterable[Iterable[str]]) -> str:
-    return "; ".join(state_words(tuple(state)) for state in states)
+    words = [state_words(tuple(state)) for state in states]
+    joins = [each.removesuffix(JOINS) for each in words if each.endswith(JOINS)]
+    others = [each for each in words if not each.endswith(JOINS)]
+    return "; ".join([*others, *([", ".join(joins) + JOINS] if joins else [])])
 
 
 def _by_state(streams: list[Moved]) -> list[str]:
@@ -238,7 +253,7 @@ def _by_state(streams: list[Moved]) -> list[str]:
     lines += ["", *(f"{number}. {note}." for note, number in notes.items())]
     had = {state[0] for state in states}
     missing = [words for kind, words in KINDS.items() if kind not in had]
-    return [*lines, "", f"No stream has {', '.join(missing)}.", ""]
+    return [*lines, "", f"No stream has {', '.join((*missing, *NEVER_HAD))}.", ""]
 
 
 def _cell(state: State, store: str, move: Move, streams: list[Moved], notes: dict[str, int]) -> str:
@@ -246,7 +261,7 @@ def _cell(state: State, store: str, move: Move, streams: list[Moved], notes: dic
     numbers = sorted(notes.setdefault(note[0].upper() + note[1:], len(notes) + 1) for note in map(_as_code, why))
     if not numbers:
         return {"exact": "exact", "refused": "refused", "not tried": NOT_RUN, "not there": NOT_THERE}[fate]
-    return f"{'exact with' if fate == 'exact' else fate} {' '.join(f'({number})' for number in numbers)}"
+    return f"{fate} ({', '.join(map(str, numbers))})"
 
 
 def _as_code(note: str) -> str:
@@ -268,7 +283,7 @@ def _lists(lives: Lives, cells: Iterable[str], how: str) -> list[str]:
         if outcomes:
             words = "; ".join(f"{_ways(moves)} {outcome}" for outcome, moves in outcomes.items())
             alike.setdefault(words, []).append(cell)
-    return [f"- {'; '.join(names)}: {words}." for words, names in alike.items()]
+    return [f"- {_streams(names)}: {words}." for words, names in alike.items()]
 
 
 def _rewritten(lives: Lives, cells: dict[str, Any]) -> list[str]:
@@ -283,7 +298,7 @@ def _rewritten(lives: Lives, cells: dict[str, Any]) -> list[str]:
         if ways:
             words = "; ".join(f"{', '.join(found)} {outcome}" for outcome, found in ways.items())
             alike.setdefault(words, []).append(cell)
-    return [REWRITTEN, "", *(f"- {'; '.join(names)}: {words}." for words, names in alike.items()), ""]
+    return [REWRITTEN, "", *(f"- {_streams(names)}: {words}." for words, names in alike.items()), ""]
 
 
 def _known_bad() -> list[str]:

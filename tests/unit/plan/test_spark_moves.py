@@ -75,13 +75,33 @@ def test_a_move_that_was_tried_is_told_with_what_it_needs(provider: str, words: 
     assert note(plan(), "3.5.9", "4.2.1", found) == f"{moved} with {ANSI}=false"
     joined = note(golden("joined_inner"), "3.5.9", "4.0.5", found, settings={ANSI: "false"})
     assert joined == f"inner joins in {words}, from Spark 3.5 to 4.0: tried, exact with {ACCEPTS_NULL}"
+    joined = note(golden("joined_semi"), "3.5.9", "4.3.0", found, settings={ANSI: "false"})
+    assert joined == f"left semi joins in {words}, from Spark 3.5 to 4.3: tried, exact with {ACCEPTS_NULL}"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("deduplicated", "dropDuplicates"),
+        ("unbounded", "aggregates (no window)"),
+        ("joined_full", "full outer joins"),
+    ],
+)
+def test_state_that_never_ends_was_moved_and_so_were_all_joins(name: str, words: str) -> None:
+    """To Spark 4, back, and from one Spark 4 to the next, in both state stores."""
+    for before, now in (("3.5.9", "4.2.1"), ("4.2.0", "3.5.9"), ("4.0.5", "4.1.4"), ("4.1.4", "4.0.5")):
+        for provider in (ROCKSDB_PROVIDER, HDFS_BACKED_PROVIDER):
+            found = note(golden(name), before, now, entry(provider), settings={ANSI: "false"})
+            store = "RocksDB" if provider == ROCKSDB_PROVIDER else "the HDFS-backed store"
+            assert found.startswith(f"{words} in {store}, from Spark "), found
+            assert found.endswith(": tried, exact"), found
 
 
 @pytest.mark.parametrize(
     ("operator_of", "facts"),
     [
-        (operator(windows=()), {}),
-        (operator(kind="deduplicate"), {}),
+        (operator(kind="global_limit"), {}),
+        (operator(kind="deduplicate", keys=(Expression("k", "string", "k"),) * 5), {}),
         (operator(kind="deduplicate_within_watermark", keys=(Expression("k", "string", "k"),) * 5), {}),
         (operator(), {"state": StateLayout(200, ROCKSDB_PROVIDER, changelog=True)}),
         (operator(), {"state": StateLayout(200, ROCKSDB_PROVIDER, 2)}),
