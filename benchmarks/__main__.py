@@ -70,6 +70,7 @@ BENCHMARKS = {
 } | {
     drain.ON_S3: drain.run_on_s3,
     upgrade_gap.BUSY: upgrade_gap.run_busy,
+    upgrade_gap.MOVE: upgrade_gap.run_move,
     upgrade_gap.ON_S3: upgrade_gap.run_on_s3,
     upgrade_gap.ON_S3_BUSY: upgrade_gap.run_on_s3_busy,
 }
