@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -48,12 +48,21 @@ class BareRun:
     Args:
         script: of ``jobs/``.
         spark_words: more options of ``spark-submit``.
+        environment: of the job, in addition to ours, which may name another Spark.
     """
 
-    def __init__(self, script: str, arguments: Sequence[str], log_path: Path, spark_words: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        script: str,
+        arguments: Sequence[str],
+        log_path: Path,
+        spark_words: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._log_path = log_path
-        submit = own_spark_submit(os.environ)
-        environ = {**os.environ, **submit.environment, "SPARK_LOCAL_IP": "127.0.0.1"}
+        environ = {**os.environ, **(environment or {}), "SPARK_LOCAL_IP": "127.0.0.1"}
+        submit = own_spark_submit(environ)
+        environ |= submit.environment
         environ |= python_environment(environ, on_this_machine=True)
         conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
         with log_path.open("wb") as log:
@@ -103,6 +112,27 @@ class BareRun:
     def wait_finished(self, seconds: float) -> None:
         """Wait until the script has ended with status 0."""
         self.wait(lambda: self._process.poll() == 0, "the end of the bare run", seconds)
+
+
+class StoppedByItself(BareRun):
+    """A script whose operator has it call ``query.stop()``, and waits for its end; arguments as ``BareRun``."""
+
+    def __init__(
+        self,
+        script: str,
+        arguments: Sequence[str],
+        log_path: Path,
+        spark_words: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._stop_path = log_path.with_suffix(".stop")
+        words = (*arguments, "--stops-once-there-is", str(self._stop_path))
+        super().__init__(script, words, log_path, spark_words, environment)
+
+    def stop(self, seconds: float) -> None:
+        """End it, and wait until it has ended with status 0."""
+        self._stop_path.touch()
+        self.wait_finished(seconds)
 
 
 @dataclass(frozen=True)

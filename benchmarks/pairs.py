@@ -25,10 +25,10 @@ class Way:
     seconds: Callable[[int], float]
 
 
-def measure_pairs(session: Session, name: str, way: Way, against: Way, goal: float) -> Result:
-    """The median ratio of the first way to the second; ``goal``: what it may be at the most."""
+def measure_pairs(session: Session, name: str, way: Way, against: Way, goal: float | None, most: int = PAIRS) -> Result:
+    """The median ratio of the first way to the second, over ``most`` pairs; ``goal``: what it may be at the most."""
     rounds: list[dict[str, Number]] = []
-    for number in range(1, (QUICK_PAIRS if session.quick else PAIRS) + 1):
+    for number in range(1, (QUICK_PAIRS if session.quick else most) + 1):
         found: dict[Way, float] = {}
         for each in (way, against) if number % 2 else (against, way):
             found[each] = each.seconds(number)
@@ -42,7 +42,7 @@ def measure_pairs(session: Session, name: str, way: Way, against: Way, goal: flo
         against=Side(against.label, median(seconds), "s"),
         ratio=median(ratios),
         ratio_means="of that",
-        goal=Goal(f"{goal} of it", median(ratios), "<=", goal, "of it"),
+        goal=None if goal is None else Goal(f"{goal} of it", median(ratios), "<=", goal, "of it"),
         rounds=tuple(rounds),
         notes=(f"pairs from {min(ratios):.2f} to {max(ratios):.2f}",),
     )

@@ -32,7 +32,8 @@ def run(session: Session) -> list[Result]:
     arguments = ("--folder", str(place / "state"), "--keys", str(keys), "--pairs", str(pairs))
     with BareRun(SCRIPT, (*arguments, "--seconds-to", str(seconds_path)), place / "driver.log", MEMORY) as bare:
         bare.wait_finished(WAIT_SECONDS)
-    rounds: list[dict[str, float]] = json.loads(seconds_path.read_text(encoding="utf-8"))
+    found = json.loads(seconds_path.read_text(encoding="utf-8"))
+    rounds: list[dict[str, float]] = [{"state_bytes": found["state_bytes"], **each} for each in found["rounds"]]
     for number, each in enumerate(rounds, 1):
         session.say(
             f"  pair {number}: {each['rescale_seconds']:.1f} s, Spark's bare repartition"

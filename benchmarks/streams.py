@@ -78,6 +78,7 @@ class Streams:
         *arguments: str,
         conf: dict[str, str] | None = None,
         settings: AgentSettings | None = None,
+        spark: str = "",
     ) -> Running:
         """Deploy a script of ``jobs/``, which starts with nothing."""
         self._stream_ids.append(stream_id)
@@ -91,6 +92,7 @@ class Streams:
                 conf={**CONF, **drivers.conf, **(conf or {})},
                 settings=settings,
                 launcher=drivers.launcher,
+                spark=spark,
             )
         )
         return Running(self, stream_id, view.deployment_id)

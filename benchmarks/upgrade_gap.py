@@ -2,15 +2,16 @@
 
 By one verb, with the new driver waiting warm, against what everybody does without us: the plain job is stopped by a
 signal, and submitted again on its checkpoint. The same script over the same input, in pairs, measured in the same way:
-by when ``commits/<n>`` were written, which a hard link keeps.
+by when ``commits/<n>`` were written, which a hard link keeps. So is a move to another Spark, by the same verb.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -19,17 +20,23 @@ from airflow_streamstate.control.upgrade_journal import UpgradeJournal
 from airflow_streamstate.controller.request.requests import change_request
 from airflow_streamstate.controller.upgrade.upgrade_views import UpgradeView
 from airflow_streamstate.controller.upgrade.upgrades import UpgradeRequest
+from airflow_streamstate.launch.spark_home import environment_of_spark
 from airflow_streamstate.protocol.events import Accepted, Claimed, QueryStarted, Stopped
 from airflow_streamstate.protocol.terms.order import UpgradeTerms
-from benchmarks.grounds import Ground, busy, on_disk, on_s3
+from benchmarks import sparks
+from benchmarks.grounds import Ground, RunPlain, busy, on_disk, on_s3
+from benchmarks.jobs_at_work import StoppedByItself
 from benchmarks.kubernetes_ground import on_kubernetes
 from benchmarks.results import BenchmarkError, Goal, Number, Result, Side
 from benchmarks.session import Session
-from benchmarks.streams import Running, Streams
+from benchmarks.streams import Drivers, Running, Streams
 from benchmarks.yarn_ground import on_yarn
 
 NAME, BUSY, ON_S3, ON_S3_BUSY = "upgrade-gap", "busy-upgrade-gap", "s3-upgrade-gap", "busy-s3-upgrade-gap"
 ON_YARN, ON_KUBERNETES = "yarn-upgrade-gap", "kubernetes-upgrade-gap"
+MOVE, SPARK_BEFORE, SPARK_AFTER = "spark-move", "3.5.9", "4.2.0"
+CONF_OF_MOVE = {"spark.sql.ansi.enabled": "false"}
+"""What changed its default between the two: else the state does not fit."""
 SCRIPT = "delays_by_week.py"
 QUERY = "delays"
 FILES_PER_BATCH = 1
@@ -37,10 +44,11 @@ PAIRS, QUICK_PAIRS = 5, 2
 PAIRS_ON_CLUSTERS, QUICK_PAIRS_ON_CLUSTERS = 3, 1
 WARM_BATCH_ID = 8
 BATCHES_LOOKED_AT = 6
+STAYS = ("", "")
 START_SECONDS = 300.0
 UPGRADE_SECONDS = 600.0
 BUSY_CORES = 2
-GOAL, GOAL_ON_S3, GOAL_ON_CLUSTERS = 0.12, 0.25, 0.25
+GOAL, GOAL_ON_S3, GOAL_ON_CLUSTERS, GOAL_OF_MOVE = 0.12, 0.25, 0.25, 0.15
 PHASES = (
     ("until_stopped_seconds", "the old one has ended and is kept"),
     ("until_ended_seconds", "seen"),
@@ -81,6 +89,15 @@ def run_busy(session: Session) -> list[Result]:
         return [_result(BUSY, _pairs(session, ground), GOAL)]
 
 
+def run_move(session: Session) -> list[Result]:
+    """On disk, to another Spark; raises as ``sparks.path_of``."""
+    move = sparks.path_of(SPARK_BEFORE), sparks.path_of(SPARK_AFTER)
+    told = f"from Spark {SPARK_BEFORE} to {SPARK_AFTER}; the plain job is stopped by query.stop()"
+    with on_disk(session.folder / MOVE) as disk:
+        ground = replace(disk, drivers=Drivers(conf=CONF_OF_MOVE))
+        return [_result(MOVE, _pairs(session, ground, move=move), GOAL_OF_MOVE, told)]
+
+
 def run_on_s3(session: Session) -> list[Result]:
     """Home, checkpoints and their forks on a real S3 server; raises as ``on_s3``."""
     with on_s3(session.folder / ON_S3) as ground:
@@ -118,9 +135,11 @@ def run_on_kubernetes(session: Session) -> list[Result]:
         ]
 
 
-def _pairs(session: Session, ground: Ground, most: int = PAIRS, least: int = QUICK_PAIRS) -> list[tuple[Gap, Gap]]:
-    """Measure pairs in alternating order; so few of them in a quick session."""
-    bench = _Bench(ground, session.flights())
+def _pairs(
+    session: Session, ground: Ground, most: int = PAIRS, least: int = QUICK_PAIRS, move: tuple[str, str] = STAYS
+) -> list[tuple[Gap, Gap]]:
+    """Measure pairs in alternating order; so few of them in a quick session. ``move``: from and to which Spark."""
+    bench = _Bench(ground, session.flights(), move)
     pairs: list[tuple[Gap, Gap]] = []
     for number in range(1, (least if session.quick else most) + 1):
         if number % 2:
@@ -136,17 +155,19 @@ def _pairs(session: Session, ground: Ground, most: int = PAIRS, least: int = QUI
 
 
 class _Bench:
-    def __init__(self, ground: Ground, source: Path) -> None:
+    def __init__(self, ground: Ground, source: Path, move: tuple[str, str]) -> None:
         self._ground = ground
         self._source = source
+        self._spark_before, self._spark_after = move
 
     def upgraded(self, number: int) -> Gap:
         name = f"upgraded-{number}"
         with self._ground.streams(name) as streams:
-            old = streams.deploy(f"{NAME}-{number}", SCRIPT, *self._arguments(name))
+            old = streams.deploy(f"{NAME}-{number}", SCRIPT, *self._arguments(name), spark=self._spark_before)
             old.wait_committed(QUERY, WARM_BATCH_ID, START_SECONDS)
             upgrades = streams.controller.upgrades
-            begun = upgrades.begin(UpgradeRequest(change_request(old.stream_id), UpgradeTerms(mode="restore")))
+            change = change_request(old.stream_id, spark=self._spark_after)
+            begun = upgrades.begin(UpgradeRequest(change, UpgradeTerms(mode="restore")))
             view = upgrades.run(old.stream_id, begun.upgrade_id, UPGRADE_SECONDS)
             if view.outcome != "upgraded":
                 raise BenchmarkError(f"the upgrade is {view.outcome}: {view.state.text}\n{old.log_tail()}")
@@ -169,16 +190,23 @@ class _Bench:
         place, ground = self._ground.work / name, self._ground
         place.mkdir(parents=True, exist_ok=True)
         arguments = (*self._arguments(name), "--checkpoint", ground.checkpoint_location(name))
-        with ground.run_plain(SCRIPT, arguments, place / "first.log") as old:
+        with self._plain(self._spark_before)(SCRIPT, arguments, place / "first.log") as old:
             old.wait(lambda: WARM_BATCH_ID in ground.plain_commits(name), "the warm batch", START_SECONDS)
             SYSTEM_CLOCK.sleep(SYSTEM_CLOCK.jitter() * _batch_seconds(ground.plain_commits(name)))
             old.stop(START_SECONDS)
         before = ground.plain_commits(name)
         first_id = max(before) + 1
-        with ground.run_plain(SCRIPT, arguments, place / "second.log") as new:
+        with self._plain(self._spark_after)(SCRIPT, arguments, place / "second.log") as new:
             new.wait(lambda: first_id in ground.plain_commits(name), "the first batch", START_SECONDS)
         self._check_load(first_id)
         return Gap(ground.plain_commits(name)[first_id] - before[first_id - 1], _batch_seconds(before), {})
+
+    def _plain(self, spark: str) -> RunPlain:
+        """How a plain job runs on this Spark."""
+        if not spark:
+            return self._ground.run_plain
+        words = [word for name, value in self._ground.drivers.conf.items() for word in ("--conf", f"{name}={value}")]
+        return partial(StoppedByItself, spark_words=words, environment=environment_of_spark(spark))
 
     def _arguments(self, name: str) -> tuple[str, ...]:
         output = self._ground.work / name / "delays"

@@ -1,6 +1,6 @@
 """Flights and the sum of their delays per origin and week: an ordinary stateful script.
 
-It runs the same with us and without us; the two options at the end let a benchmark look into it.
+It runs the same with us and without us; the three options at the end let a benchmark look into it, and stop it.
 """
 
 import argparse
@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+LOOK_SECONDS = 0.05
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--input", required=True, help="folder of files of flights, one JSON per line")
 parser.add_argument("--output", required=True, help="folder of Parquet files")
@@ -19,6 +20,7 @@ parser.add_argument("--max-files-per-trigger", type=int, required=True)
 parser.add_argument("--every-seconds", type=int, help="pause between the beginnings of two batches")
 parser.add_argument("--available-now", action="store_true", help="end when all files that are there have been read")
 parser.add_argument("--fails-once-there-is", type=Path, help="a file: a batch that writes rows fails while it is there")
+parser.add_argument("--stops-once-there-is", type=Path, help="a file: the query is stopped when it is there")
 parser.add_argument("--threads-to", type=Path, help="write the native ids of the threads of this process, by name")
 parser.add_argument("--progress-to", type=Path, help="write Spark's own progress reports at the end")
 options = parser.parse_args()
@@ -68,6 +70,11 @@ query = writer.start()
 if options.threads_to:
     names = [(thread.name, thread.native_id) for thread in threading.enumerate()]
     options.threads_to.write_text(json.dumps(names), encoding="utf-8")
+if options.stops_once_there_is:
+    while not options.stops_once_there_is.exists():
+        if query.awaitTermination(LOOK_SECONDS):
+            break
+    query.stop()
 query.awaitTermination()
 if options.progress_to:
     reports = [json.loads(report.json) for report in query.recentProgress]
