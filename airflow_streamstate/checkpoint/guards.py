@@ -155,19 +155,29 @@ def _refused(message: str, **context: object) -> UnsupportedCheckpointError:
 # alone (a drained stream, seeded) may go to any Spark.
 
 Line = tuple[int, int]
+MERGE_OPERATOR = "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion"
+"""How RocksDB keeps lists: Spark 4.2 and newer pin it, as 1 in a checkpoint that an older Spark has begun."""
+OLDER_LISTS = f"{ROCKSDB_PROVIDER} with merge operator 1"
+"""The state store of such a checkpoint, whose lists older Sparks can read."""
+OLDEST: Line = (3, 5)
+"""The first line of Spark on which drivers run, and whose checkpoints are continued."""
 _BACK_TO_3_5: frozenset[tuple[Line, Line]] = frozenset(((4, minor), (3, 5)) for minor in range(4))
+_BACK_TO_OLDER_LISTS: frozenset[tuple[Line, Line]] = frozenset(
+    ((4, before), (4, after)) for before in (2, 3) for after in (0, 1)
+)
+# Spark 3.5 has no transformWithState, and so no lists of it (``_LISTS``).
+_BACK_IN_ROCKSDB: frozenset[tuple[Line, Line]] = frozenset({((4, 3), (4, 2)), ((4, 1), (4, 0)), *_BACK_TO_3_5})
 GONE_BACK: Mapping[str, frozenset[tuple[Line, Line]]] = {
-    # Spark 3.5 has no transformWithState, and so no lists of it (``_LISTS``).
-    ROCKSDB_PROVIDER: frozenset({((4, 3), (4, 2)), ((4, 1), (4, 0)), *_BACK_TO_3_5}),
+    ROCKSDB_PROVIDER: _BACK_IN_ROCKSDB,
+    OLDER_LISTS: _BACK_IN_ROCKSDB | _BACK_TO_OLDER_LISTS,
     HDFS_BACKED_PROVIDER: frozenset(
         ((4, before), (4, after)) for before, after in ((3, 2), (3, 1), (3, 0), (2, 1), (2, 0), (1, 0))
     )
     | _BACK_TO_3_5,
 }
 """By state store, the measured moves back to an older Spark: (line that wrote the state, line that ran it)."""
-_LISTS = "Spark 4.1 and older fail on the lists of transformWithState that Spark 4.2 and newer keep in RocksDB"
-_HAS_LISTS: frozenset[tuple[Line, Line]] = frozenset(((4, before), (4, after)) for before in (2, 3) for after in (0, 1))
-"""Moves back of RocksDB that were run and failed, in the middle of a batch."""
+_LISTS = "Spark 4.1 and older fail on the lists of transformWithState in RocksDB of a stream that a newer Spark began"
+"""Why moves of ``_BACK_TO_OLDER_LISTS`` failed, in the middle of a batch."""
 NO_STATE = "none"
 """In place of a state store, for a query that keeps no state: only its logs are read."""
 GONE_BACK_WITHOUT_STATE: frozenset[tuple[Line, Line]] = frozenset(
@@ -191,14 +201,23 @@ def provider_of(entry: OffsetEntry | None) -> str:
 
 
 def state_store_of(entry: OffsetEntry | None, *, has_state: bool) -> str:
-    """The state store that an entry pins, where the query keeps state at all; "" if there is no entry.
+    """The state store that an entry pins, as ``pinned_store``, where the query keeps state at all; "" without one."""
+    if entry is None:
+        return ""
+    return pinned_store(entry.conf) if has_state else NO_STATE
 
-    Rows in a form that was not tried back on an older Spark make another one of it.
+
+def pinned_store(conf: Mapping[str, str]) -> str:
+    """The state store of these settings, as an entry pins them, for ``why_not``.
+
+    Rows in a form that was not tried back on an older Spark make another one of it, and so do older lists.
     """
-    if entry is None or not has_state:
-        return "" if entry is None else NO_STATE
-    forms = [name for name, usual in _USUAL_FORMS.items() if entry.conf.get(name, usual).lower() != usual]
-    return " with ".join((provider_of(entry), *forms))
+    store = conf.get(PROVIDER, "")
+    if store == ROCKSDB_PROVIDER and conf.get(MERGE_OPERATOR, "1") == "1":
+        store = OLDER_LISTS
+    return " with ".join(
+        (store, *(name for name, usual in _USUAL_FORMS.items() if conf.get(name, usual).lower() != usual))
+    )
 
 
 def line_of(version: str) -> Line | None:
@@ -227,9 +246,24 @@ def why_not(written_by: str, runs_on: str, provider: str, offset_log: str = "") 
     gone = GONE_BACK_WITHOUT_STATE if provider == NO_STATE else GONE_BACK.get(provider, ())
     if before is None or now is None or now >= before or (before, now) in gone:
         return None
-    if provider == ROCKSDB_PROVIDER and (before, now) in _HAS_LISTS:
+    if provider == ROCKSDB_PROVIDER and (before, now) in _BACK_TO_OLDER_LISTS:
         return _LISTS
     return "this move back loses something, or was never tried"
+
+
+def refuse_spark(version: str) -> None:
+    """Refuse a Spark on which no stream was tried; its version may be unknown ("").
+
+    Raises:
+        UnsupportedCheckpointError: it is one.
+    """
+    line = line_of(version)
+    if line is not None and line < OLDEST:
+        raise UnsupportedCheckpointError(
+            f"streams need Spark 3.5 or newer, and this is Spark {version}",
+            spark_version=version,
+            next_step="Name a newer Spark by --spark, or by SPARK_HOME.",
+        )
 
 
 def refuse_move(

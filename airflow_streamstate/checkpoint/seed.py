@@ -50,9 +50,10 @@ PINNED_BY_ALL = (
     "spark.sql.streaming.stateStore.compression.codec",
     "spark.sql.streaming.stateStore.rocksdb.formatVersion",
     "spark.sql.streaming.statefulOperator.useStrictDistribution",
-    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
 )
 """Every Spark from 3.5 on pins these in ``conf`` of every entry; without one, Spark takes the oldest state format."""
+PINNED_IN_LATER_3_5 = ("spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",)
+"""By Spark 4.0 and newer, and by later releases of 3.5; 3.5.1 does not know it."""
 PINNED_SINCE_4_0 = (ENCODING,)
 PINNED_SINCE_4_2 = (
     "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion",
@@ -64,7 +65,7 @@ PINNED_SINCE_4_3 = (
     "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled",
     "spark.sql.dropDuplicates.deterministicKeyOrder.enabled",
 )
-PINNED_CONF_KEYS = (*PINNED_BY_ALL, *PINNED_SINCE_4_0, *PINNED_SINCE_4_2, *PINNED_SINCE_4_3)
+PINNED_CONF_KEYS = (*PINNED_BY_ALL, *PINNED_IN_LATER_3_5, *PINNED_SINCE_4_0, *PINNED_SINCE_4_2, *PINNED_SINCE_4_3)
 """A Spark leaves out those that it does not know."""
 
 

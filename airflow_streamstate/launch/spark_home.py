@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from pathlib import Path
 
+from airflow_streamstate.checkpoint.guards import refuse_spark
 from airflow_streamstate.errors import DataError, InvalidRequestError, UnavailableError
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.launch.folder import translated, write_file
@@ -116,11 +117,14 @@ def environment_of_spark(path: str) -> dict[str, str]:
 
     Raises:
         InvalidRequestError: there is no Spark, or the Python of the environment is too old for the driver's part.
+        UnsupportedCheckpointError: the Spark is too old.
     """
     # Not resolved: a link such as /opt/spark stays one.
     folder = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100
     python = folder / "bin" / "python"
     of_pip = [home for home in sorted(folder.glob("lib/python3*/site-packages/pyspark")) if _is_installation(home)]
+    for home in (*of_pip, folder):
+        refuse_spark(version_of(home))
     if of_pip and _is_executable(python):
         version = of_pip[0].parents[1].name.removeprefix("python")
         if tuple(map(int, version.split("."))) < OLDEST_PYTHON:

@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from airflow_streamstate.checkpoint.guards import (
     HDFS_BACKED_PROVIDER,
-    PROVIDER,
+    OLDER_LISTS,
     ROCKSDB_PROVIDER,
     Line,
     line_of,
     offset_log_of,
+    pinned_store,
     state_store_of,
     why_not,
 )
@@ -388,6 +389,7 @@ State = tuple[str, ...]
 """What distinguishes the state of an operator: its kind, then its traits, sorted."""
 Fate = Literal["exact", "refused", "not tried", "not there"]
 STORES = {"rocksdb": ROCKSDB_PROVIDER, "hdfs": HDFS_BACKED_PROVIDER}
+_OLDER_LISTS = ", older lists"
 ACCEPTS_NULL = "a schema of its state that accepts null, which each start writes"
 """What most joins of Spark 3.5 need on Spark 4 (``checkpoint.state_files.accept_nulls``)."""
 _NOT_NULL = frozenset({"Inner", "RightOuter", "LeftSemi"})
@@ -401,6 +403,7 @@ _STORE_WORDS = {
     "format 2": "in checkpoint format 2",
     "changelog": "with changelogs",
     "offset log 2": "with offset log 2",
+    "older lists": "",  # decides on moves back alone
 }
 KINDS = {
     "aggregate": "aggregates",
@@ -492,10 +495,12 @@ def fate_of(
     if min(before, now) < SINCE.get(state[0], (0, 0)):
         return "not there", ()
     provider, offset_log = store.partition(", ")[0], "v2" if "offset log 2" in store else "v1"
-    reason = why_not(as_text(before), as_text(now), STORES.get(provider, provider), offset_log)
+    pinned = OLDER_LISTS if _OLDER_LISTS in store else STORES.get(provider, provider)
+    reason = why_not(as_text(before), as_text(now), pinned, offset_log)
     if reason is not None:
         return "refused", (reason,)
-    found = [one for one in moved if one.store == store and (before, now) in one.exact and has_state(one, state)]
+    stores = {store, store.replace(_OLDER_LISTS, "")}  # what goes with any lists goes with older ones
+    found = [one for one in moved if one.store in stores and (before, now) in one.exact and has_state(one, state)]
     if not found:
         return "not tried", ()
     settings = min((one.settings for one in found), key=len)
@@ -556,7 +561,8 @@ def state_words(state: State) -> str:
 
 def store_words(store: str) -> str:
     """A state store and its formats as text: ``RocksDB with changelogs``."""
-    return " ".join(_STORE_WORDS.get(part, re.sub(r"\S+\.(\w+)", r"\1", part, count=1)) for part in store.split(", "))
+    words = (_STORE_WORDS.get(part, re.sub(r"\S+\.(\w+)", r"\1", part, count=1)) for part in store.split(", "))
+    return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True)
@@ -577,8 +583,8 @@ class Kept:
     def store(self) -> str:
         """As ``Moved.store``."""
         layout = self.plan.state
-        provider = state_store_of(self.entry, has_state=True) or self.plan.pinned.get(PROVIDER) or layout.provider
-        names = {value: name for name, value in STORES.items()}
+        provider = state_store_of(self.entry, has_state=True) or pinned_store(self.plan.pinned) or layout.provider
+        names = {value: name for name, value in STORES.items()} | {OLDER_LISTS: f"rocksdb{_OLDER_LISTS}"}
         parts = [names.get(provider, provider)]
         parts += [f"format {layout.checkpoint_format}"] if layout.checkpoint_format != 1 else []
         parts += ["changelog"] if layout.changelog else []

@@ -7,7 +7,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Literal
 
-from airflow_streamstate.checkpoint.guards import PROVIDER
+from airflow_streamstate.checkpoint.guards import MERGE_OPERATOR, PROVIDER
 from airflow_streamstate.frozen import dataclass
 from airflow_streamstate.protocol.codec import Attempt, Message, Milliseconds, QueryName, RunId, StreamId, message
 from airflow_streamstate.protocol.positions import WatermarkSpec
@@ -360,6 +360,7 @@ STATE_SETTINGS: tuple[str, ...] = (
     CHECKPOINT_FORMAT,
     CHANGELOG,
     ENCODING,
+    MERGE_OPERATOR,
     "spark.sql.streaming.stateStore.compression.codec",
     "spark.sql.streaming.stateStore.rocksdb.formatVersion",
     "spark.sql.streaming.aggregation.stateFormatVersion",

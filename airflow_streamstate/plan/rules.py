@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from airflow_streamstate.checkpoint.guards import NO_STATE, PROVIDER, why_not
+from airflow_streamstate.checkpoint.guards import NO_STATE, PROVIDER, pinned_store, why_not
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
 from airflow_streamstate.older_python import zipped
 from airflow_streamstate.plan.codes import Difference, Verdict, difference
@@ -649,8 +649,8 @@ def _reads_the_zone(plan: QueryPlan) -> bool:
 def _spark(old: QueryPlan, new: QueryPlan) -> Iterator[Difference]:
     if old.spark_version == new.spark_version:
         return
-    provider = old.pinned.get(PROVIDER, old.settings.get(PROVIDER, "")) if old.is_stateful else NO_STATE
-    reason = why_not(old.spark_version, new.spark_version, provider)
+    store = pinned_store(old.pinned or old.settings) if old.is_stateful else NO_STATE
+    reason = why_not(old.spark_version, new.spark_version, store)
     words = f"Spark {old.spark_version or 'unknown'} became {new.spark_version or 'unknown'}"
     if reason is None:
         yield difference("spark-changed", "", f"{words}: state goes there")

@@ -14,6 +14,7 @@ from airflow_streamstate.checkpoint.log import Checkpoint, format_offset_entry, 
 from airflow_streamstate.checkpoint.repair import repair_before_start
 from airflow_streamstate.checkpoint.seed import (
     PINNED_BY_ALL,
+    PINNED_IN_LATER_3_5,
     PINNED_SINCE_4_0,
     PINNED_SINCE_4_2,
     SeedPlan,
@@ -36,7 +37,7 @@ from support.real_queries import (
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 Plan = Callable[[Any, Path], Any]
-PINNED_BY_4_2 = (*PINNED_BY_ALL, *PINNED_SINCE_4_0, *PINNED_SINCE_4_2)
+PINNED_BY_4_2 = (*PINNED_BY_ALL, *PINNED_IN_LATER_3_5, *PINNED_SINCE_4_0, *PINNED_SINCE_4_2)
 
 
 def windowed(spark: Any, folder: Path) -> Any:

@@ -135,13 +135,13 @@ def test_state_on_s3_is_rewritten_for_spark_3(desk: Desk, real_url: str) -> None
     stream = S3Stream(desk.base, spark=spark_of("3.5"))
     stream.feed(3)
     stream.deploy()
-    rescaled = stream.done("rescale", "--partitions", 3, "--rewriter-spark", sys.prefix)
+    rescaled = stream.done("rescale", "--partitions", 3, "--rewriter-spark", sys.prefix).json
     assert rescaled["outcome"] == "upgraded"
     stream.feed(3)
-    back = stream.done("rollback", "--strategy", "forward")
+    back = stream.done("rollback", "--strategy", "forward").json
     assert back["way"] == "forward"
     stream.feed(2)
     home = s3_store(BUCKET, desk.base.name, options_for(real_url))
     stream.wait_until_read(home, back["new_deployment_id"])
-    assert stream.done("drain")["queries"]["counts"]["state_rows_left"] == 0
+    assert stream.done("drain").json["queries"]["counts"]["state_rows_left"] == 0
     assert stream.written() == stream.expected()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from airflow_streamstate.checkpoint.guards import MERGE_OPERATOR
 from airflow_streamstate.checkpoint.log import Checkpoint, unmarked
 from airflow_streamstate.checkpoint.seed import PINNED_BY_ALL, PINNED_CONF_KEYS
 from airflow_streamstate.clock import SYSTEM_CLOCK
@@ -47,17 +48,23 @@ PINS = {
     "changelog": "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
     "state_format": "spark.sql.streaming.stateStore.checkpointFormatVersion",
     "offset_log": "spark.sql.streaming.offsetLog.formatVersion",
+    "lists": MERGE_OPERATOR,
 }
 
 
 @dataclass(frozen=True)
 class Cell:
-    """In which formats a checkpoint is written: what is chosen in the session's settings."""
+    """In which formats a checkpoint is written: what is chosen in the session's settings.
+
+    Attributes:
+        lists: 1 for those that Spark 4.2 keeps where an older one has begun the checkpoint.
+    """
 
     provider: str = "rocksdb"
     changelog: bool = False
     state_format: int = 1
     offset_log: int = 1
+    lists: int = 2
     story: str = "rows"
 
     @property
@@ -70,6 +77,8 @@ class Cell:
             found[PINS["state_format"]] = str(self.state_format)
         if self.offset_log != 1:
             found[PINS["offset_log"]] = str(self.offset_log)
+        if self.lists != 2:
+            found[PINS["lists"]] = str(self.lists)
         return found
 
     @property
@@ -95,8 +104,10 @@ class Cell:
     @property
     def store(self) -> str:
         """Its state store and formats, as ``plan.comparison`` names them."""
-        parts = [self.provider, f"format {self.state_format}" if self.state_format != 1 else ""]
-        parts += [
+        parts = [
+            self.provider,
+            "older lists" if self.lists == 1 else "",
+            f"format {self.state_format}" if self.state_format != 1 else "",
             "changelog" if self.changelog else "",
             f"offset log {self.offset_log}" if self.offset_log != 1 else "",
         ]

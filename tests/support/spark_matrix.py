@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import airflow_streamstate
+from airflow_streamstate.checkpoint import guards
 from airflow_streamstate.checkpoint.guards import OFFSET_LOG_2_SINCE, line_of, why_not
 from airflow_streamstate.launch.driver_zip import driver_zip_bytes
 from support import spark_lab
 from support.real_queries import PROVIDERS
 from support.sparks import IN_FULL, VERSIONS, spark_of
 
+LISTS_SINCE = (4, 2)
 Do = Literal["live", "take"]
 How = Literal["", "restore", "seed", "rescale"]
 PROCESS_SECONDS = 3_600
@@ -42,9 +44,20 @@ CELLS: dict[str, dict[str, Any]] = {
     "hdfs, joins": {"provider": "hdfs", "story": "joins"},
     "rocksdb, kept": {"story": "kept"},
     "hdfs, kept": {"provider": "hdfs", "story": "kept"},
+    "rocksdb, older lists": {"lists": 1},
+    "rocksdb, older lists, maps and clocks": {"lists": 1, "story": "clocks"},
+    "rocksdb, older lists, shared": {"lists": 1, "story": "shared"},
+    "rocksdb, older lists, joins": {"lists": 1, "story": "joins"},
+    "rocksdb, older lists, kept": {"lists": 1, "story": "kept"},
 }
 """How each is written, as ``spark_lab.Cell`` has it."""
-SHARED = tuple(name for name, order in CELLS.items() if order.get("story") in ("shared", "joins", "kept"))
+OLDER_LISTS = tuple(name for name, order in CELLS.items() if order.get("lists") == 1)
+"""Cells that show what goes back from Spark 4.2 and newer, which write them only where an older Spark has begun."""
+SHARED = tuple(
+    name
+    for name, order in CELLS.items()
+    if order.get("story") in ("shared", "joins", "kept") and name not in OLDER_LISTS
+)
 """Cells of operators that every Spark has; the others have transformWithState, which came with Spark 4, or want it."""
 RESCALED = ("rocksdb", "rocksdb, maps and clocks", *SHARED)
 OTHERS = tuple(version for version in VERSIONS if version != IN_FULL)
@@ -74,10 +87,16 @@ class Life:
         return " ".join(word for word in (self.spark, self.do, self.how, self.of, f"({self.cell})") if word)
 
 
+def store_of(cell: str) -> str:
+    """The state store of a cell, as ``guards.pinned_store`` names it."""
+    order = CELLS[cell]
+    return guards.OLDER_LISTS if cell in OLDER_LISTS else PROVIDERS[order.get("provider", "rocksdb")]
+
+
 def is_refused(life: Life) -> bool:
     """Whether this way is one that must be refused."""
     cell = CELLS[life.cell]
-    provider = PROVIDERS[cell.get("provider", "rocksdb")]
+    provider = store_of(life.cell)
     offset_log = f"v{cell.get('offset_log', 1)}"
     return life.how in ("restore", "rescale") and why_not(life.of, life.spark, provider, offset_log) is not None
 
@@ -100,6 +119,8 @@ def is_there(life: Life) -> bool:
     lines = [line for version in filter(None, (life.of, life.spark)) if (line := line_of(version)) is not None]
     if life.cell not in SHARED and min(lines) < (4, 0):
         return False
+    if life.cell in OLDER_LISTS and (lines[0] < LISTS_SINCE or (life.do == "take" and lines[-1] >= LISTS_SINCE)):
+        return False
     if life.how == "seed" and not spark_lab.Cell(**CELLS[life.cell]).drains:
         return False
     return CELLS[life.cell].get("offset_log", 1) == 1 or lines[0] >= OFFSET_LOG_2_SINCE
@@ -121,6 +142,7 @@ def quick() -> list[Life]:
         ways = rewritten if CELLS[cell]["story"] == "shared" else rewritten[:1]
         lives += [Life(spark, "take", cell, of, "rescale") for spark, of in ways]
     lives += [Life("4.1.4", "take", "rocksdb", "4.1.4", "rescale")]
+    lives += [Life("4.1.4", "take", "rocksdb, older lists", IN_FULL, "restore")]
     return _in_order(lives)
 
 
@@ -135,6 +157,7 @@ def full() -> list[Life]:
             if before != after
             for cell in CELLS
             for how in ways
+            if how == "restore" or cell not in OLDER_LISTS
         ]
         if after < IN_FULL:
             lives += [Life(after, "take", cell, after, "rescale") for cell in RESCALED]

@@ -8,11 +8,15 @@ from airflow_streamstate.checkpoint.guards import (
     GONE_BACK,
     GONE_BACK_WITHOUT_STATE,
     HDFS_BACKED_PROVIDER,
+    MERGE_OPERATOR,
     NO_STATE,
+    OLDER_LISTS,
+    PROVIDER,
     ROCKSDB_PROVIDER,
     Line,
     line_of,
     offset_log_of,
+    pinned_store,
     provider_of,
     refuse_move,
     state_store_of,
@@ -66,8 +70,8 @@ def test_a_query_without_state_goes_back_by_its_logs_alone(before: Line, now: Li
 
 def test_what_an_entry_pins_counts_where_there_is_state() -> None:
     """Spark pins a state store for queries that keep none, too."""
-    entry = OffsetEntry(0, 0, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER}, ())
-    assert state_store_of(entry, has_state=True) == ROCKSDB_PROVIDER
+    entry = OffsetEntry(0, 0, {"spark.sql.streaming.stateStore.providerClass": HDFS_BACKED_PROVIDER}, ())
+    assert state_store_of(entry, has_state=True) == HDFS_BACKED_PROVIDER
     assert state_store_of(entry, has_state=False) == NO_STATE
     assert state_store_of(None, has_state=False) == ""
 
@@ -78,7 +82,7 @@ def test_rows_in_another_form_go_back_to_no_older_spark(name: str, value: str) -
     pins = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER}
     usual = OffsetEntry(0, 0, {**pins, "spark.sql.streaming.stateStore.encodingFormat": "unsaferow"}, ())
     other = OffsetEntry(0, 0, {**pins, f"spark.sql.streaming.stateStore.{name}": value}, ())
-    assert state_store_of(usual, has_state=True) == ROCKSDB_PROVIDER
+    assert state_store_of(usual, has_state=True) == OLDER_LISTS
     assert state_store_of(other, has_state=False) == NO_STATE
     refuse_move("4.2.0", "3.5.9", state_store_of(usual, has_state=True))
     refuse_move("4.2.0", "4.3.0", state_store_of(other, has_state=True))
@@ -108,9 +112,13 @@ def test_a_way_back_that_was_gone_is_let_through(provider: str, before: Line, no
 
 @pytest.mark.parametrize(("written_by", "runs_on"), [("4.2.0", "4.1.4"), ("4.2.0", "4.0.5"), ("4.3.0", "4.1.4")])
 def test_lists_that_an_older_spark_cannot_read_are_refused(written_by: str, runs_on: str) -> None:
-    """RocksDB's lists of 4.2 and newer are no lists for 4.1 and older: the query dies in the middle of a batch."""
-    with pytest.raises(IncompatibleUpgradeError):
-        refuse_move(written_by, runs_on, ROCKSDB_PROVIDER)
+    """RocksDB's lists of 4.2 and newer are no lists for 4.1 and older: the query dies in the middle of a batch. A
+    checkpoint that an older one has begun keeps lists as that one does, and may go back (Law 10)."""
+    pins = {PROVIDER: ROCKSDB_PROVIDER}
+    with pytest.raises(IncompatibleUpgradeError, match="the lists of transformWithState"):
+        refuse_move(written_by, runs_on, pinned_store({**pins, MERGE_OPERATOR: "2"}))
+    for conf in (pins, {**pins, MERGE_OPERATOR: "1"}):
+        refuse_move(written_by, runs_on, pinned_store(conf))
 
 
 def test_the_state_store_is_the_one_that_the_entry_pins() -> None:

@@ -195,6 +195,7 @@ def test_a_stream_may_be_told_to_wait_for_new_parts(desk: Desk) -> None:
         (("--setting", "fetch_batch_bytes=1e6"), 2, "number of seconds, or of bytes"),
         (("--setting", f"fetch_batch_bytes={'9' * 400}"), 2, "Use a whole number from 1,024"),
         (("--working-folder", ""), 2, "--working-folder is empty"),
+        (("--spark", ""), 2, "--spark is empty"),
         (("--master", "nonsense"), 2, "not a master"),
         (("--conf", "typo=1"), 2, "does not start with"),
         (("--conf", "spark.submit.deployMode=cluster"), 2, "cluster mode"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, PROVIDER
+from airflow_streamstate.checkpoint.guards import HDFS_BACKED_PROVIDER, MERGE_OPERATOR, PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.plan.comparison import compare
 from airflow_streamstate.plan.model import Expression, PlanNode
 from airflow_streamstate.plan.rules import ANSI, TIME_ZONE, state_differences
@@ -138,7 +138,10 @@ def test_a_time_zone_counts_where_times_go_to_python(kind: str, text: str, time:
 def test_another_spark_is_judged_by_the_ways_that_were_gone() -> None:
     """To a newer one, always; back, where it was seen to; and what keeps no state goes further back."""
     assert compare(plan(), plan(spark_version="4.3.0")).codes == ("spark-changed",)
-    assert compare(plan(), plan(spark_version="4.1.4")).codes == ("spark-goes-back",)
+    new_lists = plan(settings={PROVIDER: ROCKSDB_PROVIDER, MERGE_OPERATOR: "2"})
+    assert compare(new_lists, plan(spark_version="4.1.4")).codes == ("spark-goes-back",)
+    older_lists = replace(new_lists, pinned={PROVIDER: ROCKSDB_PROVIDER})
+    assert compare(older_lists, plan(spark_version="4.1.4")).codes == ("spark-changed",)
     hdfs = {PROVIDER: HDFS_BACKED_PROVIDER}
     assert compare(plan(settings=hdfs), plan(settings=hdfs, spark_version="4.1.4")).codes == ("spark-changed",)
     pinned = plan(pinned=hdfs)
@@ -220,13 +223,14 @@ def test_a_time_zone_counts_below_the_state_alone() -> None:
         (
             "4.2.0",
             "4.1.4",
-            "Spark 4.2.0 became 4.1.4: Spark 4.1 and older fail on the lists of transformWithState that Spark 4.2 and"
-            " newer keep in RocksDB",
+            "Spark 4.2.0 became 4.1.4: Spark 4.1 and older fail on the lists of transformWithState in RocksDB of a"
+            " stream that a newer Spark began",
         ),
         ("5.0.0", "4.1.4", "Spark 5.0.0 became 4.1.4: this move back loses something, or was never tried"),
     ],
 )
 def test_another_spark_is_told(old: str, new: str, words: str) -> None:
-    """Both versions, and whether state goes there."""
-    found = describe(plan(spark_version=old), plan(spark_version=new))
+    """Both versions, and whether state goes there; a checkpoint without a log yet gets what the session is set to."""
+    settings = {PROVIDER: ROCKSDB_PROVIDER, MERGE_OPERATOR: "2"}
+    found = describe(plan(spark_version=old, settings=settings), plan(spark_version=new, settings=settings))
     assert [(path, reason) for _, path, reason in found] == [("", words)]

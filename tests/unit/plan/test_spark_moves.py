@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from airflow_streamstate.checkpoint.guards import ENCODING, HDFS_BACKED_PROVIDER, PROVIDER, ROCKSDB_PROVIDER
+from airflow_streamstate.checkpoint.guards import (
+    ENCODING,
+    HDFS_BACKED_PROVIDER,
+    MERGE_OPERATOR,
+    PROVIDER,
+    ROCKSDB_PROVIDER,
+)
 from airflow_streamstate.checkpoint.log import OffsetEntry
 from airflow_streamstate.plan.comparison import (
     ACCEPTS_NULL,
@@ -24,7 +30,7 @@ from support.built_plans import operator, plan, processor, without_state
 from support.plan_golden import golden
 
 ANSI = "spark.sql.ansi.enabled"
-LISTS = "Spark 4.1 and older fail on the lists of transformWithState that Spark 4.2 and newer keep in RocksDB"
+LISTS = "Spark 4.1 and older fail on the lists of transformWithState in RocksDB of a stream that a newer Spark began"
 
 
 def entry(provider: str = ROCKSDB_PROVIDER, version: str = "v1", **pins: str) -> OffsetEntry:
@@ -136,7 +142,7 @@ def test_a_processor_goes_by_its_variables() -> None:
 @pytest.mark.parametrize(
     ("plan_of", "written_by", "runs_on", "facts", "words"),
     [
-        (plan(), "4.2.0", "4.1.4", {}, LISTS),
+        (plan(), "4.2.0", "4.1.4", {"found": entry(**{MERGE_OPERATOR: "2"})}, LISTS),
         (plan(), "5.0.0", "4.1.4", {}, "this move back loses something, or was never tried"),
         (plan(), "4.2.0", "3.5.9", {"found": entry(**{ENCODING: "avro"})}, "this move back loses something"),
         (plan(), "4.2.0", "4.1.4", {"found": entry(HDFS_BACKED_PROVIDER, "v2")}, "it does not know offset log 2"),
@@ -153,7 +159,8 @@ def test_what_is_refused_has_its_reason(
 def test_a_version_that_does_not_continue_is_not_called_exact() -> None:
     """Keys in another order are no matter of the Spark alone; without the difference the move was tried."""
     assert note(plan(), "4.0.5", "4.2.0", unfit="keys-reordered").endswith(": does not fit (keys-reordered)")
-    assert note(plan(), "4.2.0", "4.1.4", unfit="spark-goes-back").endswith(f": refused, {LISTS}")
+    newer = entry(**{MERGE_OPERATOR: "2"})
+    assert note(plan(), "4.2.0", "4.1.4", newer, unfit="spark-goes-back").endswith(f": refused, {LISTS}")
 
 
 def test_queries_with_one_answer_share_a_sentence() -> None:

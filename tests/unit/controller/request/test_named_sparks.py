@@ -16,7 +16,7 @@ from airflow_streamstate.controller.request.patch import (
     rewriter_back,
 )
 from airflow_streamstate.controller.request.requests import change_request
-from airflow_streamstate.errors import InvalidRequestError
+from airflow_streamstate.errors import InvalidRequestError, UnsupportedCheckpointError
 from airflow_streamstate.protocol.records import StateRewrite
 from airflow_streamstate.protocol.terms.version import LauncherChoice, Version
 
@@ -64,6 +64,18 @@ def test_a_virtual_environment_brings_its_python(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="too old") as error:
         read_patch(spark=str(virtual_environment(tmp_path / "old", "python3.8")))
     assert error.value.context["python"] == "3.8"
+
+
+@pytest.mark.parametrize("is_virtual", [False, True])
+def test_a_spark_on_which_no_stream_was_tried_is_refused(tmp_path: Path, is_virtual: bool) -> None:
+    """By the name of its jar, before anything starts; one without a version is let through (Law 10)."""
+    place = (virtual_environment if is_virtual else installation)(tmp_path / "spark")
+    [jars] = place.rglob("jars")
+    (jars / "spark-core_2.12-3.5.1.jar").touch()
+    assert environment(spark=str(place))["SPARK_HOME"] == str(jars.parent)
+    (jars / "spark-core_2.12-3.5.1.jar").rename(jars / "spark-core_2.12-3.4.4.jar")
+    with pytest.raises(UnsupportedCheckpointError, match=r"need Spark 3\.5 or newer, and this is Spark 3\.4\.4"):
+        read_patch(spark=str(place))
 
 
 def test_workers_elsewhere_keep_their_own_python(tmp_path: Path) -> None:

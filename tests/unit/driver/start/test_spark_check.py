@@ -42,6 +42,15 @@ def test_state_of_a_newer_spark_is_not_restored_by_an_older_one(plan: SimulatedP
     assert list(stream.checkpoints.list_objects(checkpoint.prefix)) == []
 
 
+def test_a_spark_on_which_no_stream_was_tried_starts_no_query(plan: SimulatedPlan) -> None:
+    """Refused at start(), a fresh one, too: the barrier was never tried there (Law 10)."""
+    stream = SimulatedStream(spark_version="3.4.4")
+    stream.deploy()
+    assert stream.run(waiting_script(plan)) == 1
+    assert "streams need Spark 3.5 or newer, and this is Spark 3.4.4" in stream.events_of(Failed)[0].error
+    assert list(stream.checkpoints.list_objects(layout.checkpoint_folder(STREAM, "d-0001", "counts"))) == []
+
+
 def test_a_query_without_state_is_restored_and_resumed_on_an_older_spark() -> None:
     """From a snapshot and on its own checkpoint; nothing but its logs is read."""
     plan = make_plan(window_ms=None)
