@@ -47,8 +47,8 @@ HEAD = """\
 
 <!-- written by docs/compatibility.py from docs/compatibility.json; edit those -->
 
-What was tried on which Spark, and from one to another. A driver runs on the Spark that `--spark`, `SPARK_HOME`
-or an Airflow Spark connection names; this package need not be installed there.
+A driver runs on the Spark that `--spark`, `SPARK_HOME` or an Airflow Spark connection names; this package need not be
+installed there.
 
 - *exact*: from fresh start to seed (kept: restore) each row came out once, each timer fired once;
 - *refused*: before anything is changed;
@@ -57,7 +57,7 @@ or an Airflow Spark connection names; this package need not be installed there.
 MOVES = """\
 ## Moves between versions
 
-With the state; `streamstate plan --spark` names the row of each query.
+`streamstate plan --spark` names the row of each query.
 """
 AIRFLOWS = (
     (
@@ -83,7 +83,7 @@ TAIL = """\
   *not run*, changelogs and state checkpoint format 2 go with the other states of their store. State of a batch that was
   written and not committed counts, too. A drained stream is seeded on any Spark.
 - A checkpoint in offset log 2 on Spark 4.0 or 4.1. Drained, it is seeded there in offset log 1.
-- At `start()`: state checkpoint format 2 with the HDFS-backed store, other state stores; named sources in offset log 1;
+- At `start()`: state checkpoint format 2 with the HDFS-backed store, other state stores;
   named sinks (`spark.sql.streaming.queryEvolution.enableSinkEvolution`); a source without a name that occurs twice in a
   plan (`rows.union(rows)`), in offset log 2: create two readers.
 
@@ -101,8 +101,8 @@ Names (`.name("orders")`, with `spark.sql.streaming.queryEvolution.enableSourceE
 
 ## Settings that Spark does not keep
 
-Spark pins the formats of state in the offset log, and a stream keeps them on every newer Spark. Not the state
-checkpoint format: another one is refused at `start()`; a drained stream is seeded in any. Nor changelog checkpointing.
+Spark pins the formats of state in the offset log. It does not pin changelog checkpointing, nor the state checkpoint
+format: another one is refused at `start()`; a drained stream is seeded in any.
 """
 
 
