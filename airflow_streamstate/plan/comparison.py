@@ -389,9 +389,9 @@ State = tuple[str, ...]
 Fate = Literal["exact", "refused", "not tried", "not there"]
 STORES = {"rocksdb": ROCKSDB_PROVIDER, "hdfs": HDFS_BACKED_PROVIDER}
 ACCEPTS_NULL = "a schema of its state that accepts null, which each start writes"
-"""What most joins of Spark 3.5 need on Spark 4 (``checkpoint.state_files.accept_nulls``)."""
+"""What some joins of Spark 3.5 need on Spark 4 (``checkpoint.state_files.accept_nulls``)."""
 _NOT_NULL = frozenset({"Inner", "RightOuter", "LeftSemi"})
-"""Joins in whose state Spark 3.5 records columns that a filter makes not null."""
+"""Joins in whose state Spark 3.5 was seen to record columns that a filter makes not null."""
 _ACCEPTS_NULL_SINCE: Line = (4, 0)
 SINCE: Mapping[str, Line] = {"transform_with_state": (4, 0)}
 """The first line of Spark that has a kind of operator, where that is not the first of all."""
