@@ -81,8 +81,8 @@ TAIL = """\
 
 - What the table refuses: by `deploy` while the old version still runs, and by the driver at `start()`. What was
   *not run*, changelogs and state checkpoint format 2 go with the other states of their store. State of a batch that was
-  written and not committed counts, too. A drained stream is seeded on any Spark.
-- A checkpoint in offset log 2 on Spark 4.0 or 4.1. Drained, it is seeded there in offset log 1.
+  written and not committed counts. A drained stream is seeded on any Spark.
+- Offset log 2 on Spark 4.0 or 4.1; a seed writes offset log 1.
 - At `start()`: state checkpoint format 2 with the HDFS-backed store, other state stores;
   named sinks (`spark.sql.streaming.queryEvolution.enableSinkEvolution`); a source without a name that occurs twice in a
   plan (`rows.union(rows)`), in offset log 2: create two readers.
@@ -113,7 +113,7 @@ BAD = """\
 deployments of the home; `streamstate plan` names them in `notes`.
 """
 NEVER_HAD = ("chains of operators", "an initial state of transformWithState")
-REWRITTEN = "With the state rewritten into RocksDB and three partitions by Spark 4.2.0 (`--rewriter-spark`):"
+REWRITTEN = "State rewritten by Spark 4.2.0 (`--rewriter-spark`) into RocksDB, three partitions:"
 
 
 def page(results: dict[str, Any]) -> str:

@@ -325,7 +325,7 @@ def _how_to_start(beneath: Beneath, *, stop_pending: bool) -> tuple[Run, int | N
 def accept_empty_batch(checkpoint: Checkpoint) -> None:
     """Let a query of Spark 3.5 run an empty batch: a stop entry, a drain, a rehearsal.
 
-    Most of its joins record a column that a filter makes not null, and an empty batch, in which Spark leaves the filter
+    Its joins may record a column that a filter makes not null, and an empty batch, in which Spark leaves the filter
     out, is refused by that schema. Newer Sparks write no such schemas, or take them.
 
     Args:

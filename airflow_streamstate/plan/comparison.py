@@ -391,10 +391,10 @@ Fate = Literal["exact", "refused", "not tried", "not there"]
 STORES = {"rocksdb": ROCKSDB_PROVIDER, "hdfs": HDFS_BACKED_PROVIDER}
 _OLDER_LISTS = ", older lists"
 ACCEPTS_NULL = "a schema of its state that accepts null, which each start writes"
-"""What most joins of Spark 3.5 need on Spark 4 (``checkpoint.state_files.accept_nulls``)."""
+"""What some joins of Spark 3.5 need on Spark 4 (``checkpoint.state_files.accept_nulls``)."""
 _NOT_NULL = frozenset({"Inner", "RightOuter", "LeftSemi"})
-"""Joins in whose state Spark 3.5 records columns that a filter makes not null."""
-_ACCEPTS_NULL_SINCE: Line = (4, 0)
+"""Joins in whose state Spark 3.5 was seen to record columns that a filter makes not null."""
+_FIRST_4: Line = (4, 0)
 SINCE: Mapping[str, Line] = {"transform_with_state": (4, 0)}
 """The first line of Spark that has a kind of operator, where that is not the first of all."""
 _STORE_WORDS = {
@@ -504,8 +504,9 @@ def fate_of(
     if not found:
         return "not tried", ()
     settings = min((one.settings for one in found), key=len)
-    needs = [f"{name}={value}" for name, value in settings.items()]
-    if state[0] == "stream_join" and _NOT_NULL.intersection(state) and before < _ACCEPTS_NULL_SINCE <= now:
+    is_between_3_and_4 = min(before, now) < _FIRST_4 <= max(before, now)
+    needs = [f"{name}={value}" for name, value in settings.items() if is_between_3_and_4]
+    if state[0] == "stream_join" and _NOT_NULL.intersection(state) and before < _FIRST_4 <= now:
         needs.append(ACCEPTS_NULL)
     return "exact", tuple(needs)
 
