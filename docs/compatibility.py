@@ -52,7 +52,8 @@ installed there.
 
 - *exact*: from fresh start to seed (kept: restore) each row came out once, each timer fired once;
 - *refused*: before anything is changed;
-- *absent*: this Spark does not have it; *not run*: not tried.
+- *absent*: this Spark does not have it; *not run*: not tried;
+- *older lists*: in RocksDB, of a stream that Spark 4.1 or older started.
 """
 MOVES = """\
 ## Moves between versions
@@ -197,6 +198,7 @@ def _own(lives: Lives, cells: dict[str, Any]) -> list[str]:
         for cell, facts in cells.items()
     )
     lines += [_row([_streams(names), *outcomes]) for outcomes, names in alike.items()]
+    cells = {cell: facts for cell, facts in cells.items() if not cell.startswith(OLDER)}  # they have the same queries
     states = dict.fromkeys(state for facts in cells.values() for state in facts["states"])
     alike_states = _grouped(
         (tuple(cell for cell in cells if state in cells[cell]["states"]), state) for state in states
@@ -213,8 +215,14 @@ def _most(names: Collection[str], cells: Iterable[str]) -> str:
     return min(_streams(names), f"all but {_streams(left)}", key=len)
 
 
+OLDER = "rocksdb, older lists"
+
+
 def _streams(names: Collection[str]) -> str:
-    """Names of streams; what is there in each store is named once."""
+    """Names of streams; what is there in each store is named once, and so are older lists where all have them."""
+    older = [name for name in names if name.startswith(OLDER)]
+    if len(older) > 1:
+        names = [*(name for name in names if name not in older), f"{OLDER} of all streams"]
     stories = {name: name.partition(", ")[2] for name in names}
     both = [
         story

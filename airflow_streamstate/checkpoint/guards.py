@@ -176,7 +176,7 @@ GONE_BACK: Mapping[str, frozenset[tuple[Line, Line]]] = {
     | _BACK_TO_3_5,
 }
 """By state store, the measured moves back to an older Spark: (line that wrote the state, line that ran it)."""
-_LISTS = "Spark 4.1 and older fail on the lists of transformWithState in RocksDB of a stream that a newer Spark began"
+_LISTS = "Spark 4.1 and older fail on the lists of transformWithState in RocksDB of a stream that a newer Spark started"
 """Why moves of ``_BACK_TO_OLDER_LISTS`` failed, in the middle of a batch."""
 NO_STATE = "none"
 """In place of a state store, for a query that keeps no state: only its logs are read."""

@@ -224,7 +224,7 @@ def test_a_time_zone_counts_below_the_state_alone() -> None:
             "4.2.0",
             "4.1.4",
             "Spark 4.2.0 became 4.1.4: Spark 4.1 and older fail on the lists of transformWithState in RocksDB of a"
-            " stream that a newer Spark began",
+            " stream that a newer Spark started",
         ),
         ("5.0.0", "4.1.4", "Spark 5.0.0 became 4.1.4: this move back loses something, or was never tried"),
     ],

@@ -30,7 +30,7 @@ from support.built_plans import operator, plan, processor, without_state
 from support.plan_golden import golden
 
 ANSI = "spark.sql.ansi.enabled"
-LISTS = "Spark 4.1 and older fail on the lists of transformWithState in RocksDB of a stream that a newer Spark began"
+LISTS = "Spark 4.1 and older fail on the lists of transformWithState in RocksDB of a stream that a newer Spark started"
 
 
 def entry(provider: str = ROCKSDB_PROVIDER, version: str = "v1", **pins: str) -> OffsetEntry:
