@@ -71,4 +71,4 @@ def test_a_stream_moves_to_yarn_is_killed_restarted_upgraded_and_drained(
     done("drain", "flights", *WAIT)
     assert counts_of(list(flights.written()), "origin") == counts(lines, "origin")
     assert done("audit", "flights")["ok"] is True
-    assert not yarn.running()
+    wait_until(lambda: not yarn.running(), lambda: f"the end of {yarn.running()}", 60)
