@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
@@ -150,6 +151,7 @@ REWRITER_SPARK = "4.2.0"
 _REWRITER_PACKAGE = f"pyspark[sql]=={REWRITER_SPARK}"
 _DONE = "streamstate-rewriter"
 INSTALL_SECONDS = 1_800.0
+_UNREACHED = re.compile(r"connection broken|Could not fetch|Connection refused|timed out", re.IGNORECASE)
 
 
 def prepare_rewriter(environ: Mapping[str, str], say: Callable[[str], None]) -> Path:
@@ -167,12 +169,26 @@ def prepare_rewriter(environ: Mapping[str, str], say: Callable[[str], None]) -> 
         return folder
     say(f"pip installs Spark {REWRITER_SPARK} (500 MB) into {folder}")
     with translated(folder):
-        shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    python = str(folder / "bin" / "python")
+        # Under a name of its own until it is whole: several may do this at once, and any may be killed.
+        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _install_rewriter(made, environ)
+        with translated(folder):
+            write_file(made / _DONE, REWRITER_SPARK.encode())
+            if not done.is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+                made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def _install_rewriter(made: Path, environ: Mapping[str, str]) -> None:
+    python = str(made / "bin" / "python")
     clean = {name: value for name, value in environ.items() if not name.startswith("PYTHON")}
     for command in (
-        [sys.executable, "-m", "venv", str(folder)],
+        [sys.executable, "-m", "venv", str(made)],
         [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _REWRITER_PACKAGE],
     ):
         try:
@@ -184,16 +200,14 @@ def prepare_rewriter(environ: Mapping[str, str], say: Callable[[str], None]) -> 
         except (OSError, subprocess.TimeoutExpired) as error:
             problem = str(error)
         if problem:
+            lines = problem.splitlines()
+            unreached = [line for line in lines if _UNREACHED.search(line)]  # pip then calls the release unknown
             raise UnavailableError(
                 "the Spark that rewrites state could not be installed",
-                folder=str(folder),
-                reason=problem.splitlines()[-1][:_MOST_REASON],
+                reason=(unreached or lines)[-1][:_MOST_REASON],
                 next_step="Fix what the reason names, then do the same again; or name another Spark 4.2 or newer by"
                 " --rewriter-spark.",
             )
-    with translated(done):
-        write_file(done, REWRITER_SPARK.encode())
-    return folder
 
 
 def _caches(environ: Mapping[str, str]) -> Path:

@@ -113,6 +113,11 @@ MIGRATE = (
     "Migrate the state: `--auto-migrate`, if that needs no function, or `--migration FILE`. Or drain the old version"
     " and seed the new one."
 )
+FORGET = (
+    "Stay on the Spark and the script that made the state. A drain forgets which rows were seen, so that they can come"
+    " again: `upgrade --allow-drain --allow-state-loss`."
+)
+"""For deduplications, whose state a drain cannot flush."""
 RESTORE = "This difference alone needs nothing: the state is kept."
 DECIDE = "Decide for yourself, and deploy with the mode that you want."
 
@@ -318,17 +323,20 @@ ADVICE: Mapping[str, str] = {
 """Code -> what it is about, in the order of the docs."""
 
 
-def difference(code: str, path: str, reason: str, *, verdict: Verdict | None = None) -> Difference:
+def difference(
+    code: str, path: str, reason: str, *, verdict: Verdict | None = None, remedy: str | None = None
+) -> Difference:
     """A difference of this code, of ``CODES``.
 
     Args:
         path: where in the plan.
         reason: what differs, a lower-case sentence without its full stop.
         verdict: if it is not the code's own; then the remedy is the usual one of that verdict.
+        remedy: if it is not the code's own.
     """
     known = CODES[code]
     if verdict is None or verdict == known.verdict:
-        return Difference(code, known.verdict, path, reason, known.remedy)
+        return Difference(code, known.verdict, path, reason, remedy or known.remedy)
     usual = {"same": RESTORE, "state-compatible": RESTORE, "needs-drain": DRAIN, "hazardous": DECIDE}
     return Difference(code, verdict, path, reason, usual[verdict])
 

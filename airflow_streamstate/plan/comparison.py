@@ -32,7 +32,7 @@ from airflow_streamstate.plan.codes import (
     gravest,
 )
 from airflow_streamstate.plan.expressions import USER_FUNCTION
-from airflow_streamstate.plan.model import PlannedSink, QueryPlan, StateOperator
+from airflow_streamstate.plan.model import DEDUPLICATIONS, PlannedSink, QueryPlan, StateOperator
 from airflow_streamstate.plan.record import MOST_IN_ORDER
 from airflow_streamstate.plan.rules import (
     Pairs,
@@ -384,7 +384,6 @@ def does_the_same(old: QueryPlan, new: QueryPlan) -> bool:
 # ``spark_moves.json`` has the streams that were moved, as ``docs/compatibility.py`` writes it from what was run.
 
 MOVED_STREAMS = "spark_moves.json"
-_DEDUPLICATIONS = ("deduplicate", "deduplicate_within_watermark")
 State = tuple[str, ...]
 """What distinguishes the state of an operator: its kind, then its traits, sorted."""
 Fate = Literal["exact", "refused", "not tried", "not there"]
@@ -535,7 +534,7 @@ def _traits(operator: StateOperator) -> Iterator[str]:
     if operator.kind == "aggregate":
         yield "window" if operator.windows else "unwindowed"
     yield from filter(None, (operator.join_type, operator.timeout))
-    if operator.kind in _DEDUPLICATIONS and len(operator.keys) > MOST_IN_ORDER:
+    if operator.kind in DEDUPLICATIONS and len(operator.keys) > MOST_IN_ORDER:
         yield "keys"
     if operator.has_initial_state:
         yield "initial"

@@ -28,6 +28,7 @@ OperatorKind = Literal[
 ]
 """``session_window`` is an aggregate by ``session_window``, whose state Spark keeps in another way."""
 
+DEDUPLICATIONS: tuple[OperatorKind, ...] = ("deduplicate", "deduplicate_within_watermark")
 _OF_FUNCTIONS: frozenset[OperatorKind] = frozenset(
     {"transform_with_state", "apply_in_pandas_with_state", "flat_map_groups_with_state"}
 )

@@ -13,8 +13,9 @@ from airflow_streamstate.checkpoint.state_files import KeptVariable, OperatorSto
 from airflow_streamstate.control.stream import StreamControl
 from airflow_streamstate.errors import DataError, DeploymentNotFoundError, InvalidRequestError, ObjectExistsError
 from airflow_streamstate.frozen import dataclass
-from airflow_streamstate.plan.codes import Comparison, Difference, compared, difference
+from airflow_streamstate.plan.codes import FORGET, Comparison, Difference, compared, difference
 from airflow_streamstate.plan.model import (
+    DEDUPLICATIONS,
     PlannedSource,
     PlanNode,
     QueryPlan,
@@ -294,7 +295,7 @@ def reordered_keys(plan: QueryPlan, columns_of: ColumnNames) -> Iterator[Differe
     alone, and rows would come out twice, unseen.
     """
     for operator in plan.operators:
-        if operator.kind not in ("deduplicate", "deduplicate_within_watermark"):
+        if operator.kind not in DEDUPLICATIONS:
             continue
         columns = columns_of(operator.operator_id)
         wanted = tuple(each.name or each.text for each in operator.keys)
@@ -304,7 +305,7 @@ def reordered_keys(plan: QueryPlan, columns_of: ColumnNames) -> Iterator[Differe
             reason = f"the state has {', '.join(columns[0])}, and this Spark puts them as {', '.join(wanted)}"
         else:
             continue
-        yield difference("keys-reordered", operator.path, reason)
+        yield difference("keys-reordered", operator.path, reason, remedy=FORGET)
 
 
 def kept_differences(plan: QueryPlan, columns_of: ColumnNames) -> Iterator[Difference]:

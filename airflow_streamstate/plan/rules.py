@@ -10,9 +10,10 @@ from typing import TypeVar
 from airflow_streamstate.checkpoint.guards import NO_STATE, PROVIDER, pinned_store, why_not
 from airflow_streamstate.checkpoint.seed import PINNED_CONF_KEYS
 from airflow_streamstate.older_python import zipped
-from airflow_streamstate.plan.codes import Difference, Verdict, difference
+from airflow_streamstate.plan.codes import FORGET, Difference, Verdict, difference
 from airflow_streamstate.plan.expressions import USER_FUNCTION
 from airflow_streamstate.plan.model import (
+    DEDUPLICATIONS,
     PACE_OPTIONS,
     Expression,
     PlannedSource,
@@ -97,7 +98,7 @@ def _keys(old: StateOperator, new: StateOperator) -> Iterator[Difference]:
     if Counter(before) == Counter(now):
         first, then = _told(old.keys, new.keys)
         reason = f"the keys {first} became {then}: {_REFUSED}, or each takes the other's place"
-        yield difference("keys-reordered", new.path, reason)
+        yield difference("keys-reordered", new.path, reason, remedy=FORGET if new.kind in DEDUPLICATIONS else None)
     elif len(before) == len(now):
         for was, is_now in zipped(old.keys, new.keys):
             if (was.text, was.type) != (is_now.text, is_now.type) and not (_is_window(was) and _is_window(is_now)):

@@ -556,7 +556,7 @@ class Continuing:
                     query_name=name,
                     verdict=reordered.verdict,
                     spark_version=attempt.spark_version,
-                    next_step="Start it on the Spark that made the state; an upgrade from there drains it.",
+                    next_step=f"Start it on its own Spark: `streamstate deploy {attempt.stream_id} --spark PATH`.",
                 )
         if found and not (attempt.accepts_hazards or attempt.spec.start.accept_hazards):
             raise StartRefusedError(
