@@ -99,8 +99,8 @@ def migrate(
 
     Args:
         query, operator, variable, inverse: as the attributes of ``Migration``.
-        vectorized: the functions are ``MigrateRows``: they get all rows as one ``DataFrame``, which is several times
-            faster. Not for a join, and not for a list.
+        vectorized: the functions are ``MigrateRows``: they get all rows as one ``DataFrame``, which is faster.
+            Not for a join, and not for a list.
     """
 
     def note(function: Function) -> Function:

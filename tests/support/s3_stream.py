@@ -101,7 +101,10 @@ class S3Stream:
             is_newest = offsets is not None and f'"logOffset":{newest}' in offsets.body.decode()
             return newest >= self.files - 1 and is_newest
 
-        wait_until(is_read, "all that was fed to be read", 300)
+        def what() -> str:
+            return f"{self.files} files to be read; there is {[info.key for info in store.list_objects(checkpoint)]}"
+
+        wait_until(is_read, what, 300)
 
     def deploy(self, *words: object) -> Answer:
         """Deploy the script, and see it healthy."""
