@@ -505,9 +505,8 @@ def values_given(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     for one in terms_of(cls):
         name = one.name_on("shell")
         value = _part_given(one, given) if one.kind == "part" else given.get(name)
-        if value == "" and one.kind in ("path", "text"):
-            what = "path" if one.kind == "path" else "value"
-            raise click.UsageError(f"{_long_name(one)} is empty: give a {what}, or leave it out.")
+        if value == "" and (one.kind == "path" or one.metavar == "PATH"):
+            raise click.UsageError(f"{_long_name(one)} is empty: give a path, or leave it out.")
         if _is_given(one, value):
             found[one.name] = _READERS.get(one.kind, _as_it_is)(one, value)
     return found

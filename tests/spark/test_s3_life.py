@@ -142,6 +142,6 @@ def test_state_on_s3_is_rewritten_for_spark_3(desk: Desk, real_url: str) -> None
     assert back["way"] == "forward"
     stream.feed(2)
     home = s3_store(BUCKET, desk.base.name, options_for(real_url))
-    stream.wait_until_read(home, back["new_deployment_id"])
+    stream.wait_until_read(home, shell("status", "flights", "--json").json["deployment_id"])
     assert stream.done("drain").json["queries"]["counts"]["state_rows_left"] == 0
     assert stream.written() == stream.expected()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_streamstate.checkpoint.guards import ROCKSDB_PROVIDER
+from airflow_streamstate.checkpoint.guards import MERGE_OPERATOR, PROVIDER, ROCKSDB_PROVIDER
 from airflow_streamstate.checkpoint.log import format_offset_entry
 from airflow_streamstate.errors import ConflictError, IncompatibleUpgradeError
 from airflow_streamstate.protocol import layout
@@ -45,7 +45,7 @@ def test_a_query_without_state_goes_back_to_an_older_spark(stage: Stage) -> None
     stage.end()
     entry = checkpoint.read_offset(3)
     assert entry is not None
-    pinned = {**entry.conf, "spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER}
+    pinned = {**entry.conf, PROVIDER: ROCKSDB_PROVIDER, MERGE_OPERATOR: "2"}
     checkpoint.store.put(checkpoint.offset_key(3), format_offset_entry(replace(entry, conf=pinned)))
     checkpoint.store.delete(checkpoint.key("offsets/.3.crc"))
     stage.launcher.spark = "4.1.4"
