@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_streamstate.clock import SYSTEM_CLOCK
 from airflow_streamstate.launch.processes import ProcessStat, all_processes, send_signal
@@ -117,17 +117,10 @@ class BareRun:
 class StoppedByItself(BareRun):
     """A script whose operator has it call ``query.stop()``, and waits for its end; arguments as ``BareRun``."""
 
-    def __init__(
-        self,
-        script: str,
-        arguments: Sequence[str],
-        log_path: Path,
-        spark_words: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, script: str, arguments: Sequence[str], log_path: Path, *more: Any, **named: Any) -> None:
         self._stop_path = log_path.with_suffix(".stop")
         words = (*arguments, "--stops-once-there-is", str(self._stop_path))
-        super().__init__(script, words, log_path, spark_words, environment)
+        super().__init__(script, words, log_path, *more, **named)
 
     def stop(self, seconds: float) -> None:
         """End it, and wait until it has ended with status 0."""

@@ -283,7 +283,9 @@ def refuse_move(
 
     Raises:
         IncompatibleUpgradeError: it cannot.
+        UnsupportedCheckpointError: no stream runs on that Spark, fresh ones included.
     """
+    refuse_spark(runs_on)
     reason = why_not(written_by, runs_on, provider, offset_log)
     if reason is not None:
         if committed_by is not None and why_not(committed_by, runs_on, provider, offset_log) is None:

@@ -394,7 +394,7 @@ ACCEPTS_NULL = "a schema of its state that accepts null, which each start writes
 _NOT_NULL = frozenset({"Inner", "RightOuter", "LeftSemi"})
 """Joins in whose state Spark 3.5 was seen to record columns that a filter makes not null."""
 _FIRST_4: Line = (4, 0)
-SINCE: Mapping[str, Line] = {"transform_with_state": (4, 0)}
+SINCE: Mapping[str, Line] = {"transform_with_state": _FIRST_4}
 """The first line of Spark that has a kind of operator, where that is not the first of all."""
 _STORE_WORDS = {
     "rocksdb": "RocksDB",

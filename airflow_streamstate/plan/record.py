@@ -299,10 +299,12 @@ def reordered_keys(plan: QueryPlan, columns_of: ColumnNames) -> Iterator[Differe
             continue
         columns = columns_of(operator.operator_id)
         wanted = tuple(each.name or each.text for each in operator.keys)
-        if columns is None and len(wanted) > MOST_IN_ORDER:
-            reason = f"nothing shows in which order the state has {', '.join(wanted)}, and each Spark has its own order"
-        elif columns is not None and columns[0] != wanted and sorted(columns[0]) == sorted(wanted):
+        if columns is not None and sorted(columns[0]) == sorted(wanted):
+            if columns[0] == wanted:
+                continue
             reason = f"the state has {', '.join(columns[0])}, and this Spark puts them as {', '.join(wanted)}"
+        elif len(wanted) > MOST_IN_ORDER:
+            reason = f"nothing shows in which order the state has {', '.join(wanted)}, and each Spark has its own order"
         else:
             continue
         yield difference("keys-reordered", operator.path, reason, remedy=FORGET)

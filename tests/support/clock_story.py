@@ -11,21 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from support.spark_story import DRAINS, UPDATED, row, rows_of_input
-
-__all__ = [
-    "CHAPTERS",
-    "DRAINS",
-    "FIELDS",
-    "PAUSE_SECONDS",
-    "PLANS",
-    "SETTINGS",
-    "STATES",
-    "UPDATED",
-    "check",
-    "is_settled",
-    "queries",
-]
+from support.spark_story import row, rows_of_input
 
 FIELDS = {"mapped": ("k", "what", "total", "text"), "ticking": ("k", "what", "total", "text")}
 PAUSE_SECONDS = 2.0

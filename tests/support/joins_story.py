@@ -10,21 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from support import spark_story
-from support.spark_story import CHAPTERS, DRAINS, PAUSE_SECONDS, UPDATED, is_settled, rows_of_input
+from support.spark_story import rows_of_input
 
-__all__ = [
-    "CHAPTERS",
-    "DRAINS",
-    "FIELDS",
-    "PAUSE_SECONDS",
-    "PLANS",
-    "SETTINGS",
-    "STATES",
-    "UPDATED",
-    "check",
-    "is_settled",
-    "queries",
-]
 FIELDS = {"right": "kvw", "full": "kvw", "semi": "kv"}
 
 

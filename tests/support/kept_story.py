@@ -10,21 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.spark_story import PAUSE_SECONDS, is_settled, row, rows_of_input
+from support.spark_story import row, rows_of_input
 
-__all__ = [
-    "CHAPTERS",
-    "DRAINS",
-    "FIELDS",
-    "PAUSE_SECONDS",
-    "PLANS",
-    "SETTINGS",
-    "STATES",
-    "UPDATED",
-    "check",
-    "is_settled",
-    "queries",
-]
 FIELDS = {"distinct": "kv", "summed": "knsm", "counted": "knsm"}
 UPDATED = ("summed", "counted")
 DRAINS = False

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
 from airflow_streamstate.checkpoint.guards import MERGE_OPERATOR
@@ -36,12 +37,21 @@ from support.progress import files_read
 from support.real_queries import PROVIDERS
 
 WAIT_SECONDS = 120.0
+
+
+def _story(module: ModuleType) -> Any:
+    """What a module says of its story, and for the rest what ``spark_story`` has."""
+    return SimpleNamespace(
+        **{name: value for name, value in {**vars(spark_story), **vars(module)}.items() if name[0] != "_"}
+    )
+
+
 STORIES: dict[str, Any] = {
-    "rows": spark_story,
-    "clocks": clock_story,
-    "shared": shared_story,
-    "joins": joins_story,
-    "kept": kept_story,
+    "rows": _story(spark_story),
+    "clocks": _story(clock_story),
+    "shared": _story(shared_story),
+    "joins": _story(joins_story),
+    "kept": _story(kept_story),
 }
 PINS = {
     "provider": "spark.sql.streaming.stateStore.providerClass",

@@ -547,17 +547,19 @@ class Continuing:
         """
         attempt = self._attempt
         found: tuple[Difference, ...] = ()
+        columns_of = partial(_kept_columns, attempt, name)
+        reordered = None if read.plan is None else next(reordered_keys(read.plan, columns_of), None)
+        if reordered is not None:
+            raise StartRefusedError(
+                f"the state of query {name} has the columns of dropDuplicates in another order: {reordered.reason}",
+                query_name=name,
+                verdict=reordered.verdict,
+                spark_version=attempt.spark_version,
+                next_step="Start the script and the Spark that made it:"
+                f" `streamstate deploy {attempt.stream_id} --app SCRIPT --spark PATH`.",
+            )
         if read.plan is not None and rewrite_of(attempt, name) is None:
-            columns_of = partial(_kept_columns, attempt, name)
             found = tuple(kept_differences(read.plan, columns_of))
-            for reordered in reordered_keys(read.plan, columns_of):
-                raise StartRefusedError(
-                    f"the state of query {name} has the columns of dropDuplicates in another order: {reordered.reason}",
-                    query_name=name,
-                    verdict=reordered.verdict,
-                    spark_version=attempt.spark_version,
-                    next_step=f"Start it on its own Spark: `streamstate deploy {attempt.stream_id} --spark PATH`.",
-                )
         if found and not (attempt.accepts_hazards or attempt.spec.start.accept_hazards):
             raise StartRefusedError(
                 f"the state of query {name} was made by another plan than this start has, and no record has that plan",

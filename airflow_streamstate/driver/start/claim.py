@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from airflow_streamstate import __version__
-from airflow_streamstate.checkpoint.guards import offset_log_of, refuse_move, refuse_spark, state_store_of
+from airflow_streamstate.checkpoint.guards import offset_log_of, refuse_move, state_store_of
 from airflow_streamstate.checkpoint.log import Checkpoint
 from airflow_streamstate.checkpoint.repair import DrainCommitted, DrainPending, Foreign, classify
 from airflow_streamstate.checkpoint.state_files import has_begun_planned
@@ -261,9 +261,8 @@ def check_spark(attempt: Attempt, name: str, checkpoint: Checkpoint) -> None:
 
     Raises:
         IncompatibleUpgradeError: it is so.
-        UnsupportedCheckpointError: this Spark is older than all that are known.
+        UnsupportedCheckpointError: no stream runs on this Spark.
     """
-    refuse_spark(attempt.spark_version)
 
     def look() -> tuple[str, str, str, str]:
         return _written_by(attempt, name, checkpoint)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -159,3 +162,26 @@ def test_a_rewriter_that_cannot_be_installed_is_one_sentence(tmp_path: Path) -> 
     (folder / "streamstate-rewriter").write_text("")
     assert prepare_rewriter(environ, said.append) == folder
     assert len(said) == 1
+
+
+def test_two_that_install_the_rewriter_at_once_have_one(tmp_path: Path) -> None:
+    """Each installs under a name of its own; one is left, whole, in its place."""
+    name = f"pyspark-{REWRITER_SPARK}"
+    facts = f"Metadata-Version: 2.1\nName: pyspark\nVersion: {REWRITER_SPARK}\nProvides-Extra: sql\n"
+    with zipfile.ZipFile(tmp_path / f"{name}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("pyspark/__init__.py", "")
+        wheel.writestr(f"{name}.dist-info/METADATA", facts)
+        wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}.dist-info/RECORD", "")
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PIP_")},
+        "XDG_CACHE_HOME": str(tmp_path),
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path),
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: prepare_rewriter(environ, lambda _: None), range(2))
+    assert first == second
+    assert [path.name for path in first.parent.iterdir()] == [REWRITER_SPARK]
+    subprocess.run([first / "bin" / "python", "-I", "-c", "import pyspark"], check=True, timeout=60)
